@@ -1,5 +1,5 @@
 # yoke's build. `make help` lists the targets; knobs: BUILD, SANITIZE=address,undefined, WERROR=1, V=1, CC,
-# CFLAGS, CPU_ISAS=all, CUDA=1 or 0, CUDA_HOME, MPI=1 or 0.
+# CFLAGS, CPU_ISAS=all, CUDA=1 or 0, CUDA_HOME, MPI=1 or 0, UCX=1 or 0.
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := all
 SHELL := /bin/bash
@@ -82,6 +82,8 @@ CLI_SOURCES    := $(call sources_in,$(CLI_FOLDERS))
 # ONLY="pool conv*" takes the tests of these names alone; "ckpt_test" is the program of that name, "ckpt.sh" the script.
 TEST_SOURCES   := $(foreach name,$(or $(ONLY),*),$(wildcard tests/*/$(name:%_test=%)_test.c))
 TEST_SCRIPTS   := $(foreach name,$(or $(ONLY),*),$(wildcard tests/cli/$(name:%.sh=%).sh))
+# Programs of the tests that scripts run as well, by their lines "needs_built tests/x/y_test".
+SCRIPT_TESTS   := $(if $(TEST_SCRIPTS),$(shell sed -n 's#^needs_built ##p' $(TEST_SCRIPTS) | sort -u))
 NO_TEST        := $(foreach name,$(ONLY),$(if $(wildcard tests/*/$(name:%_test=%)_test.c tests/cli/$(name:%.sh=%).sh)$(filter $(subst *,%,$(name)),emulator_faults),,$(name)))
 $(if $(strip $(NO_TEST)),$(error ONLY: no test is named $(strip $(NO_TEST)); names are those of tests/*/NAME_test.c and tests/cli/NAME.sh))
 FUZZ_SOURCES   := $(wildcard tests/fuzz/*.c)
@@ -89,11 +91,12 @@ FUZZ_SOURCES   := $(wildcard tests/fuzz/*.c)
 # out in silence, one that cannot be built with one line; where it was asked for (MPI=1, CUDA=1) that is an error. A make that
 # is called by another says nothing again. nvcc takes longer than all the rest: it runs where CUDA=1 or CUDA_HOME asks for it.
 SAYS  := $(if $(filter help clean uninstall,$(MAKECMDGOALS))$(filter-out 0,$(MAKELEVEL))$(MAKE_RESTARTS),,yes)
-# taken FOUND,VARIABLE,NAME: what find-mpi or find-cuda printed, without a reason.
+# taken FOUND,VARIABLE,NAME: what find-mpi, find-ucx or find-cuda printed, without a reason.
 taken  = $(if $(filter -,$(firstword $(1))),$(call left_out,$(wordlist 2,99,$(1)),$(2),$(3)),$(or $(1),$(if $(filter 1,$($(2))),$(call left_out,it is not there,$(2),$(3)))))
 left_out = $(if $(filter 1,$($(2))),$(error $(2)=1: $(3) cannot be built: $(1)),$(if $(SAYS),$(info $(3) is left out: $(1) ($(or $(2),CUDA)=0 says nothing))))
 MPI_FOUND      := $(if $(filter 0,$(MPI)),,$(call taken,$(shell CC='$(CC)' scripts/find-mpi),MPI,The mpi backend))
 MPI_CFLAGS     := $(patsubst -I%,-isystem %,$(MPI_FOUND))
+UCX_LIBS       := $(if $(filter 0,$(UCX)),,$(call taken,$(shell CC='$(CC)' scripts/find-ucx),UCX,The ucx backend))
 CUDA_ASKED     := $(if $(filter 0,$(CUDA)),,$(filter 1,$(CUDA))$(CUDA_HOME))
 CUDA_FOUND     := $(if $(CUDA_ASKED),$(call taken,$(shell CUDA_HOME='$(CUDA_HOME)' scripts/find-cuda),CUDA,The cuda backend))
 CUDA_TOOLKIT   := $(word 1,$(CUDA_FOUND))
@@ -108,8 +111,10 @@ endif
 CUDA_VERSIONS  := $(subst _, ,$(word 4,$(CUDA_HEADERS)))
 NCCL_VERSION   := $(subst _, ,$(filter NCCL_%,$(subst $(comma)_, ,$(word 4,$(CUDA_HEADERS)))))
 # The processors that get code of their own; PTX is compiled by the driver for those that come later. That of compute_80
-# serves them all, since no kernel has anything of its own for one, and costs no third run of the compiler.
-CUDA_CODE      := -gencode arch=compute_80,code=[sm_80$(comma)compute_80] -gencode arch=compute_90a,code=sm_90a
+# serves them all, since no kernel has anything of its own for one, and costs no third run of the compiler. CUDA_ARCHS=90a
+# takes half as long, and leaves a plug-in for those GPUs alone.
+CUDA_ARCHS     ?= 80 90a
+CUDA_CODE      := $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a)$(comma)code=$(if $(filter 80,$(a)),[sm_80$(comma)compute_80],sm_$(a)))
 CUDA_CFLAGS    := $(patsubst %,-isystem %/include,$(filter-out /usr,$(word 1,$(CUDA_HEADERS))))
 NVCC           := $(if $(shell command -v ccache),ccache )$(CUDA_TOOLKIT)/bin/nvcc
 # Our kernels fuse no multiply-adds but those that the source writes as such: the same bits as on the CPU. What ptxas says
@@ -117,7 +122,7 @@ NVCC           := $(if $(shell command -v ccache),ccache )$(CUDA_TOOLKIT)/bin/nv
 NVCC_FLAGS     := -std=c++17 -O3 -fmad=false $(CUDA_CODE) -Iinclude -Isrc -MMD -MP -Wno-deprecated-gpu-targets -Xptxas -v \
                   -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra $(if $(WERROR),-Werror all-warnings)
 # Empty where there is none: what asks by $(if ...) takes a single space for something.
-BACKENDS       := $(strip $(if $(MPI_CFLAGS),$(BUILD)/yoke-mpi.so) $(if $(CUDA_TOOLKIT),$(BUILD)/yoke-cuda.so $(if $(NCCL_VERSION),$(BUILD)/yoke-nccl.so)))
+BACKENDS       := $(strip $(if $(MPI_CFLAGS),$(BUILD)/yoke-mpi.so) $(if $(UCX_LIBS),$(BUILD)/yoke-ucx.so) $(if $(CUDA_TOOLKIT),$(BUILD)/yoke-cuda.so $(if $(NCCL_VERSION),$(BUILD)/yoke-nccl.so)))
 EMULATOR       := $(strip $(if $(CUDA_HEADERS),$(BUILD)/emulator/yoke-cuda.so $(BUILD)/emulator/libnvidia-ml.so.1 $(if $(NCCL_VERSION),$(BUILD)/emulator/yoke-nccl.so)))
 EXAMPLE_SOURCES := $(wildcard examples/*.c)
 
@@ -136,6 +141,7 @@ ALL_OBJECTS := $(patsubst $(BUILD)/%,$(ALL)/%,$(SET_AWARE:%.c=$(BUILD)/%.o)) \
 INSTALLED := $(BUILD)/installed
 INSTALLED_OBJECTS := $(filter-out %/plugin_folder.o,$(ALL_OBJECTS)) $(INSTALLED)/plugin_folder.o
 MPI_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/comm/mpi/*.c))
+UCX_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/comm/ucx/*.c))
 CUDA_OBJECTS := $(patsubst %,$(BUILD)/%.o,$(basename $(wildcard src/device/cuda/*.c)) $(wildcard src/device/cuda/*.cu))
 EMULATOR_SOURCES := $(filter-out %_faults.cc,$(wildcard tests/emulator/*.cc))
 EMULATOR_OBJECTS := $(patsubst %,$(BUILD)/emulator/%.o,$(wildcard src/device/cuda/*.c src/device/cuda/*.cu) $(EMULATOR_SOURCES))
@@ -158,14 +164,14 @@ tests: $(TESTS) $(BUILD)/bench/operation_times $(BUILD)/bench/elastic_simulation
 fuzzers: $(FUZZERS)
 examples: $(EXAMPLES)
 # What a compiler is to see and nobody to link, but for nvcc's.
-objects: $(LIB_OBJECTS) $(CLI_OBJECTS) $(OPERATIONS_OBJECTS) $(if $(MPI_CFLAGS),$(MPI_OBJECTS)) $(TESTS:%=%.o) $(TEST_SUPPORT) $(GPU_CASES_OBJECTS) $(EXAMPLES:%=%.o) $(FUZZERS:%=%.o) \
+objects: $(LIB_OBJECTS) $(CLI_OBJECTS) $(OPERATIONS_OBJECTS) $(if $(MPI_CFLAGS),$(MPI_OBJECTS)) $(if $(UCX_LIBS),$(UCX_OBJECTS)) $(TESTS:%=%.o) $(TEST_SUPPORT) $(GPU_CASES_OBJECTS) $(EXAMPLES:%=%.o) $(FUZZERS:%=%.o) \
     $(if $(CUDA_HEADERS),$(filter-out %.cu.o,$(CUDA_OBJECTS)) $(EMULATOR_OBJECTS)) $(if $(NCCL_VERSION),$(NCCL_OBJECTS) $(EMULATOR_NCCL_OBJECTS))
 
 # ---- what it was made of ----------------------------------------------------------------------------------------------
 # A file for each of what objects depend on besides their sources: it is written anew when what it says has changed. With each
 # of them what the user gave is written to `options`, as arguments of make: who calls make in this folder again, as tests do,
 # gives the same.
-OPTIONS := CC CXX AR ARCH CFLAGS CPPFLAGS LDFLAGS OPTIMISE DEBUG_INFO WERROR CPU_ISAS CUDA CUDA_HOME MPI SANITIZE
+OPTIONS := CC CXX AR ARCH CFLAGS CPPFLAGS LDFLAGS OPTIMISE DEBUG_INFO WERROR CPU_ISAS CUDA CUDA_ARCHS CUDA_HOME MPI UCX SANITIZE
 space := $(subst ,, )
 GIVEN := $(foreach v,$(OPTIONS),$(if $(filter command environment,$(origin $(v))),$(v)=$(subst $(space),\$(space),$($(v)))))
 isas_macro = -D'YK__ISAS(X,A)=$(foreach isa,$(1),X($(isa),A))'
@@ -175,7 +181,7 @@ MADE_OF_installed := $(INSTALLED_ISAS)
 MADE_OF_plugins   := $(LIBDIR)/yoke
 MADE_OF_linking   := $(CC) $(YK_LDFLAGS) $(LDFLAGS) $(LIBS)
 MADE_OF_mpi       := $(MPI_CFLAGS)
-MADE_OF_cuda      := $(CUDA_HEADERS) $(CXX)
+MADE_OF_cuda      := $(CUDA_HEADERS) $(CXX) $(if $(CUDA_TOOLKIT),$(CUDA_ARCHS))
 define MADE_OF_RULE
 $(BUILD)/made-of/$(1): $(if $(call same,$(file <$(BUILD)/made-of/$(1)),$(MADE_OF_$(1))),,FORCE)
 	@mkdir -p $$(@D)
@@ -218,6 +224,9 @@ $(BUILD)/libyoke.so: $(LIB_OBJECTS) $(BUILD)/exports $(BUILD)/made-of/isas $(BUI
 $(BUILD)/src/comm/mpi/%.o: YK_CFLAGS += $(MPI_CFLAGS)
 $(BUILD)/yoke-mpi.so: $(MPI_OBJECTS) $(BUILD)/made-of/linking
 	$(call say,LINK,$@) $(link) -shared $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs) $(shell mpicc --showme:link) -lm
+
+$(BUILD)/yoke-ucx.so: $(UCX_OBJECTS) $(BUILD)/made-of/linking
+	$(call say,LINK,$@) $(link) -shared $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs) $(UCX_LIBS)
 
 $(BUILD)/src/device/cuda/%.o: YK_CFLAGS += $(CUDA_CFLAGS) -DYK__CUDA_BUILT_WITH='"$(CUDA_VERSIONS)"'
 $(BUILD)/%.cu.o: %.cu $(BUILD)/made-of/cuda
@@ -428,7 +437,7 @@ endif
 endif
 
 .SECONDARY:
--include $(patsubst %.o,%.d,$(sort $(LIB_OBJECTS) $(ALL_OBJECTS) $(INSTALLED_OBJECTS)) $(CLI_OBJECTS) $(OPERATIONS_OBJECTS) $(MPI_OBJECTS) $(TEST_SUPPORT) $(CUDA_OBJECTS) $(NCCL_OBJECTS) $(EMULATOR_OBJECTS) $(EMULATOR_NCCL_OBJECTS) $(BUILD)/emulator/tests/emulator/emulator_faults.cc.o) $(TESTS:%=%.d) $(FUZZERS:%=%.d) $(patsubst %.c,$(BUILD)/%.d,$(wildcard tests/gpu/*.c)) \
+-include $(patsubst %.o,%.d,$(sort $(LIB_OBJECTS) $(ALL_OBJECTS) $(INSTALLED_OBJECTS)) $(CLI_OBJECTS) $(OPERATIONS_OBJECTS) $(MPI_OBJECTS) $(UCX_OBJECTS) $(TEST_SUPPORT) $(CUDA_OBJECTS) $(NCCL_OBJECTS) $(EMULATOR_OBJECTS) $(EMULATOR_NCCL_OBJECTS) $(BUILD)/emulator/tests/emulator/emulator_faults.cc.o) $(TESTS:%=%.d) $(FUZZERS:%=%.d) $(patsubst %.c,$(BUILD)/%.d,$(wildcard tests/gpu/*.c)) \
          $(EXAMPLES:%=%.d)
 
 # ---- what is done with it --------------------------------------------------------------------------------------------
@@ -439,7 +448,7 @@ run: $(BUILD)/yoke
 	    '      examples/                         programs of your own: make examples builds them' \
 	    '      make test                         all tests, a few minutes'
 
-test: $(TESTS) $(if $(filter %/corpora.sh,$(TEST_SCRIPTS)),$(REPLAYS)) $(if $(filter %/cuda.sh,$(TEST_SCRIPTS)),$(BUILD)/tests/gpu/gpu_cases) $(BUILD)/yoke $(BUILD)/bench/operation_times $(BUILD)/bench/elastic_simulation $(BACKENDS) $(EMULATOR) $(EMULATOR_FAULTS) examples
+test: $(TESTS) $(SCRIPT_TESTS:%=$(BUILD)/%) $(if $(filter %/corpora.sh,$(TEST_SCRIPTS)),$(REPLAYS)) $(if $(filter %/cuda.sh,$(TEST_SCRIPTS)),$(BUILD)/tests/gpu/gpu_cases) $(BUILD)/yoke $(BUILD)/bench/operation_times $(BUILD)/bench/elastic_simulation $(BACKENDS) $(EMULATOR) $(EMULATOR_FAULTS) examples
 	@YOKE=$(BUILD)/yoke SANITIZE=$(SANITIZE) prove --timer -j$(TEST_JOBS) --exec scripts/run-test \
 	    $$(printf '%s\n' $(TESTS) $(EMULATOR_FAULTS) $(TEST_SCRIPTS) | scripts/order-tests)
 
@@ -476,7 +485,7 @@ check:
 	$(if $(shell command -v gcc),$(MAKE) -j$(JOBS) BUILD=$(CHECK_GCC) CC=gcc $(CHECK_GCC_FLAGS) WERROR=1 all tests)
 	$(if $(shell command -v gcc),$(if $(CUDA_TOOLKIT),scripts/check-kernels $(CHECK_GCC)))
 	$(if $(shell command -v gcc),$(if $(CUDA_TOOLKIT),scripts/check-accesses $(CHECK_GCC)))
-	$(if $(shell command -v clang),$(MAKE) -j$(JOBS) BUILD=$(BUILD)/check-clang CC=clang CXX=clang++ CFLAGS=-fsyntax-only WERROR=1 objects)
+	$(if $(shell command -v clang),$(MAKE) -j$(JOBS) BUILD=$(BUILD)/check-clang CC=clang CXX=clang++ CFLAGS=-fsyntax-only CPU_ISAS=all WERROR=1 objects)
 	@echo "check: all passed"
 
 BENCHES := $(addprefix $(BUILD)/bench/,operation_times store page pipeline rpc param_server sparse gpt2 survive virtual_ranks elastic_simulation launchers trace monitor inplace_allreduce $(if $(MPI_CFLAGS),mpi_allreduce))
@@ -512,13 +521,14 @@ SOAK_FAULTS ?= $(SOAK)
 HOSTILE_TESTS := $(addprefix $(BUILD)/tests/,comm/hostile_test comm/hostile_ranks_test launch/hostile_launchers_test)
 soak: $(BUILD)/tests/soak/faults $(BUILD)/tests/checkpoint/group_kills_test $(BUILD)/tests/net/descriptors_test \
       $(BUILD)/tests/elastic/survive_test $(BUILD)/tests/launch/roles_test $(BUILD)/tests/observe/hangs_test \
-      $(BUILD)/tests/rpc/rpc_chaos_test $(HOSTILE_TESTS) $(BUILD)/yoke \
+      $(BUILD)/tests/rpc/rpc_chaos_test $(BUILD)/examples/rl_cartpole $(HOSTILE_TESTS) $(BUILD)/yoke \
       $(BUILD)/bench/monitor
 	$(BUILD)/tests/soak/faults $(SOAK)
 	YOKE_CHAOS=$$((10 * $(SOAK))) YOKE_TEST_SEED=$$(date +%s) $(BUILD)/tests/rpc/rpc_chaos_test
 	YOKE_SHARED_MEMORY=0 YOKE_CHAOS=$(SOAK) YOKE_TEST_SEED=$$(date +%s) $(BUILD)/tests/rpc/rpc_chaos_test
 	YOKE=$(BUILD)/yoke bash tests/soak/starts.sh $(SOAK)
 	YOKE=$(BUILD)/yoke bash tests/soak/recipe_seeds.sh
+	YOKE=$(BUILD)/yoke bash tests/soak/cartpole.sh
 	YOKE=$(BUILD)/yoke bash tests/soak/restarts.sh $(SOAK_FAULTS)
 	YOKE=$(BUILD)/yoke bash tests/soak/members.sh $(SOAK_FAULTS)
 	YOKE=$(BUILD)/yoke bash tests/soak/nodes.sh $(SOAK_FAULTS)

@@ -9,7 +9,7 @@
  *
  * cc -O2 rl_cartpole.c $(pkg-config --cflags --libs yoke) -lm
  * yoke run -n 4 ./a.out          worker0 is the agent, the others observe; ends when the mean reward of the last 100
- *                                episodes is 475 of 500, or after the given number of rounds: ./a.out 10
+ *                                episodes is above 475 of 500, or after the given number of rounds: ./a.out 10
  */
 #include <math.h>
 #include <stdlib.h>
@@ -274,7 +274,7 @@ static yk_status learn(int observers, int64_t rounds)
     agent *a = yk_ref_local(ref);
     int last[LAST] = {0}, seen = 0;
     double mean = 0;
-    for (; a && a->round < rounds && mean < SOLVED; a->round++) {
+    for (; a && a->round < rounds && mean <= SOLVED; a->round++) {
         yk_scope scope = yk_scope_begin();
         int rewards[EPISODES];
         if (round_run(ref, a, observers))
@@ -286,10 +286,10 @@ static yk_status learn(int observers, int64_t rounds)
         for (int i = 0; i < LAST; i++)
             total += last[i];
         mean = seen < LAST ? 0 : (double)total / LAST;
-        if (a->round % 10 == 0 || a->round + 1 == rounds || mean >= SOLVED)
+        if (a->round % 10 == 0 || a->round + 1 == rounds || mean > SOLVED)
             printf("round %lld: mean reward of the last %d episodes %.2f\n", (long long)a->round,
                    seen < LAST ? seen : LAST, (double)total / (seen < LAST ? seen : LAST));
-        if (mean < SOLVED && agent_improve(a, rewards))
+        if (mean <= SOLVED && agent_improve(a, rewards))
             return yk_last_error()->code;
         yk_scope_end(scope);
     }

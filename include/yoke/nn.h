@@ -175,9 +175,9 @@ YK_API void yk_module_release(yk_module *m);
  * original1, with a norm for each index of dimension dim. Both are parameters, called
  * "parametrizations.weight.original0" and so on below m; m has no parameter of the name any more, and each forward
  * computes it (yk_parametrized gives it). original1 is the parameter that was there. Make it before yk_ddp and the
- * optimizer. The module's forward finds the weight by the pointer to the parameter in its data: one that keeps none
- * there is an error, as is a forward in a second thread at the same time. Returns m; on an error NULL. Source: Salimans
- * and Kingma, 2016; torch.nn.utils.parametrizations.weight_norm.
+ * optimizer. The module's forward finds the weight by the pointer to the parameter in its data, an LSTM, GRU or RNN by
+ * its name; one that keeps none is an error, as is a forward in a second thread at once. Returns m, or NULL. Source:
+ * Salimans and Kingma, 2016; torch.nn.utils.parametrizations.weight_norm.
  */
 typedef struct yk_weight_norm_options {
     int dim YK_DEFAULT(0);                  /* -1: one norm of all elements, dim=None */
@@ -421,6 +421,17 @@ typedef struct yk_embedding_options {
 } yk_embedding_options;
 #define yk_embedding_options_DEFAULTS .yk__mark = YK__MARK, .padding_idx = YK_NOT_GIVEN
 YK_API yk_module *yk_embedding_create(int64_t count, int64_t dim, const yk_embedding_options *options);
+typedef struct yk_embedding_bag_module_options {
+    yk_bag_mode mode YK_DEFAULT(YK_BAG_MEAN);
+    bool include_last_offset YK_DEFAULT(false);
+    int64_t padding_idx YK_DEFAULT(YK_NOT_GIVEN); /* as for yk_embedding_options */
+    bool sparse YK_DEFAULT(false);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_embedding_bag_module_options;
+#define yk_embedding_bag_module_options_DEFAULTS .yk__mark = YK__MARK, .padding_idx = YK_NOT_GIVEN
+/* yk_embedding_bag of index (B,N), or of index, offsets and per-sample weights, each of the last two may be NULL or
+ * left out (yk_forward_list). */
+YK_API yk_module *yk_embedding_bag_create(int64_t count, int64_t dim, const yk_embedding_bag_module_options *options);
 
 /*
  * One step of a recurrent network: x (N, input_size), h and c (N, hidden_size), or NULL or left out for zeros, give h'
@@ -563,6 +574,9 @@ YK_API yk_module *yk_adaptive_avg_pool3d_create(int64_t depth, int64_t height, i
 YK_API yk_module *yk_adaptive_max_pool1d_create(int64_t length);
 YK_API yk_module *yk_adaptive_max_pool2d_create(int64_t height, int64_t width);
 YK_API yk_module *yk_adaptive_max_pool3d_create(int64_t depth, int64_t height, int64_t width);
+/* yk_fractional_max_pool; two outputs are maxima and indices. */
+YK_API yk_module *yk_fractional_max_pool2d_create(const yk_fractional_max_pool_options *options);
+YK_API yk_module *yk_fractional_max_pool3d_create(const yk_fractional_max_pool_options *options);
 /* yk_max_unpool of x and indices (yk_forward_list); yk_lp_pool. */
 YK_API yk_module *yk_max_unpool1d_create(const yk_max_unpool_options *options);
 YK_API yk_module *yk_max_unpool2d_create(const yk_max_unpool_options *options);

@@ -336,6 +336,29 @@ typedef struct yk_max_unpool_options {
 YK_API yk_tensor *yk_max_unpool1d(yk_tensor *x, yk_tensor *indices, const yk_max_unpool_options *options);
 YK_API yk_tensor *yk_max_unpool2d(yk_tensor *x, yk_tensor *indices, const yk_max_unpool_options *options);
 YK_API yk_tensor *yk_max_unpool3d(yk_tensor *x, yk_tensor *indices, const yk_max_unpool_options *options);
+/* The maximum of each of output_size windows along N dimensions of x (N,C,...) or (C,...), whose places a random number
+ * for each of them and each channel gives. Sources: Graham, 2014; torch.nn.functional.fractional_max_pool2d. */
+typedef struct yk_fractional_max_pool_options {
+    int64_t kernel[3] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN, YK_NOT_GIVEN); /* no default: an error when not given */
+    /* One of the two, the sizes or parts of the input's, above 0 and below 1, of which a fraction is cut off. */
+    int64_t output_size[3] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN, YK_NOT_GIVEN);
+    double output_ratio[3] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN, YK_NOT_GIVEN); /* one of the two */
+    /* (N,C,2), of the width and the height, or (N,C,3), of the depth, the height and the width, in [0, 1) and of x's
+     * dtype; N is 1 for (C,...). NULL: by yk_rand. */
+    yk_tensor *random_samples YK_DEFAULT(NULL);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_fractional_max_pool_options;
+#define yk_fractional_max_pool_options_DEFAULTS                                                                        \
+    .yk__mark = YK__MARK, .kernel = {YK_NOT_GIVEN, YK_NOT_GIVEN, YK_NOT_GIVEN},                                        \
+    .output_size = {YK_NOT_GIVEN, YK_NOT_GIVEN, YK_NOT_GIVEN},                                                         \
+    .output_ratio = {YK_NOT_GIVEN, YK_NOT_GIVEN, YK_NOT_GIVEN}
+YK_API yk_tensor *yk_fractional_max_pool2d(yk_tensor *x, const yk_fractional_max_pool_options *options);
+YK_API yk_tensor *yk_fractional_max_pool3d(yk_tensor *x, const yk_fractional_max_pool_options *options);
+/* The same, and *indices as yk_max_pool2d_with_indices gives them. */
+YK_API yk_tensor *yk_fractional_max_pool2d_with_indices(yk_tensor *x, const yk_fractional_max_pool_options *options,
+                                                        yk_tensor **indices);
+YK_API yk_tensor *yk_fractional_max_pool3d_with_indices(yk_tensor *x, const yk_fractional_max_pool_options *options,
+                                                        yk_tensor **indices);
 /* (sum of x^p over each window)^(1/p); of the options kernel, stride and ceil_mode. */
 YK_API yk_tensor *yk_lp_pool1d(yk_tensor *x, double p, const yk_pool_options *options);
 YK_API yk_tensor *yk_lp_pool2d(yk_tensor *x, double p, const yk_pool_options *options);
@@ -442,8 +465,8 @@ YK_API yk_tensor *yk_rms_norm(yk_tensor *x, int n_dims, const int64_t *normalize
  * 1e-4, beta 0.75, k 1. Source: Krizhevsky et al., 2012. */
 YK_API yk_tensor *yk_local_response_norm(yk_tensor *x, int64_t size, double alpha, double beta, double k);
 /* query (...,L,E), key (...,S,E), value (...,S,D), one floating dtype: softmax(scale query key^T + attn_mask) value,
- * (...,L,D). The matrix (L,S) is never in memory as a whole where the leading dimensions are equal (at most two),
- * dropout_p is 0 and attn_mask requires no gradient. A query that may look at no key gives 0. */
+ * (...,L,D). The matrix (L,S) is never in memory as a whole where the leading dimensions are equal (at most two), and,
+ * but on a CPU, dropout_p is 0 and attn_mask requires no gradient. A query that may look at no key gives 0. */
 typedef struct yk_attention_options {
     /* Broadcast to (...,L,S): bool, false where a query may not look; or of query's dtype, added. */
     yk_tensor *attn_mask YK_DEFAULT(NULL);
@@ -464,6 +487,23 @@ YK_API yk_tensor *yk_embedding(yk_tensor *index, yk_tensor *weight, int64_t padd
  * sparse.
  */
 YK_API yk_tensor *yk_embedding_sparse(yk_tensor *index, yk_tensor *weight, int64_t padding_idx);
+typedef enum yk_bag_mode { YK_BAG_MEAN = 0, YK_BAG_SUM, YK_BAG_MAX } yk_bag_mode;
+typedef struct yk_embedding_bag_options {
+    yk_bag_mode mode YK_DEFAULT(YK_BAG_MEAN);
+    /* (B), i64 or i32: where each bag begins in an index (M); the first is 0, none is below the one before. */
+    yk_tensor *offsets YK_DEFAULT(NULL);
+    /* Factors of the rows, of the index's shape and the weight's dtype; with YK_BAG_SUM alone. */
+    yk_tensor *per_sample_weights YK_DEFAULT(NULL);
+    bool include_last_offset YK_DEFAULT(false);   /* offsets (B + 1) end with M */
+    int64_t padding_idx YK_DEFAULT(YK_NOT_GIVEN); /* in no bag; negative counts from the end; not given: none */
+    bool sparse YK_DEFAULT(false);                /* the weight's gradient is by rows, as yk_embedding_sparse's */
+    unsigned yk__mark YK_DEFAULT(YK__MARK);       /* private */
+} yk_embedding_bag_options;
+#define yk_embedding_bag_options_DEFAULTS .yk__mark = YK__MARK, .padding_idx = YK_NOT_GIVEN
+/* Means, sums or maxima of rows of weight (V,D), (B,D): of those of each row of index (B,N), i64 or i32, or of those of
+ * the bags that offsets makes of an index (M). An empty bag gives 0. The rows, (M,D), are in memory. Source:
+ * torch.nn.functional.embedding_bag, without max_norm and scale_grad_by_freq. */
+YK_API yk_tensor *yk_embedding_bag(yk_tensor *index, yk_tensor *weight, const yk_embedding_bag_options *options);
 /*
  * A long short-term memory (Hochreiter and Schmidhuber, 1997) over a sequence, of num_layers layers: x
  * (T,N,input_size), or (N,T,input_size) with batch_first, or (T,input_size), whose results have no N either; h_0 and
@@ -654,6 +694,20 @@ YK_API yk_tensor *yk_triplet_margin_loss(yk_tensor *anchor, yk_tensor *positive,
                                          const yk_triplet_margin_loss_options *options);
 /* x where the target is 1, max(0, margin - x) where it is -1, of x's shape; margin 1. */
 YK_API yk_tensor *yk_hinge_embedding_loss(yk_tensor *x, yk_tensor *target, double margin, yk_reduction reduction);
+typedef struct yk_multi_margin_loss_options {
+    int64_t p YK_DEFAULT(1); /* 1 or 2 */
+    double margin YK_DEFAULT(1);
+    yk_tensor *weight YK_DEFAULT(NULL); /* (C), of the target's class */
+    yk_reduction reduction YK_DEFAULT(YK_REDUCE_MEAN);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_multi_margin_loss_options;
+#define yk_multi_margin_loss_options_DEFAULTS .yk__mark = YK__MARK, .p = 1, .margin = 1
+/* x (N,C), target (N), i64 or i32, or (C) and (): the sum of weight[t] max(0, margin - x[t] + x[i])^p over the classes
+ * i other than the target t, divided by C. */
+YK_API yk_tensor *yk_multi_margin_loss(yk_tensor *x, yk_tensor *target, const yk_multi_margin_loss_options *options);
+/* x and target, i64 or i32, (N,C) or (C): the sum of max(0, 1 - x[t] + x[i]) over the targets t, which the first
+ * negative one ends, and the classes i that are no target, divided by C. Memory goes by N C T, of T targets. */
+YK_API yk_tensor *yk_multilabel_margin_loss(yk_tensor *x, yk_tensor *target, yk_reduction reduction);
 /* log(1 + exp(-target x)), target of 1 and -1. */
 YK_API yk_tensor *yk_soft_margin_loss(yk_tensor *x, yk_tensor *target, yk_reduction reduction);
 typedef struct yk_sigmoid_focal_loss_options {

@@ -144,6 +144,11 @@ typedef struct yk__batch_norm {
 typedef struct yk__attention {
     double scale; /* of the scores */
     bool causal;  /* query i looks at keys 0 to i only */
+    /* Weight i (C order of (B,H,L,S)) is multiplied by keep / (1 - dropout), as the slot dropout does it with these; 0
+     * for a backend without attention_mask_gradient. */
+    double dropout;
+    yk__stream stream;
+    const uint32_t *calls;
 } yk__attention;
 
 typedef struct yk__lstm {

@@ -241,6 +241,11 @@ typedef struct yk__backend {
     yk_status (*attention_backward)(int device, const yk__attention *p, const yk__view *gq, const yk__view *gk,
                                     const yk__view *gv, const yk__view *gout, const yk__view *q, const yk__view *k,
                                     const yk__view *v, const yk__view *mask, const yk__view *out, const yk__view *lse);
+    /* gmask, dense, is the gradient of a mask that was added, summed to its shape: each of its four sizes is 1 or that
+     * of (B,H,L,S). A backend without it takes no p->dropout in the two above, either. */
+    yk_status (*attention_mask_gradient)(int device, const yk__attention *p, const yk__view *gmask,
+                                         const yk__view *gout, const yk__view *q, const yk__view *k, const yk__view *v,
+                                         const yk__view *mask, const yk__view *out, const yk__view *lse);
 
     /* ---- one layer of an LSTM in one direction: gates (T,N,4H), h and c (T,N,H), weight (4H,H), states (N,H); all in
      * C order but the weight; T at least 1; float ---- */

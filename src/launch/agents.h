@@ -76,7 +76,10 @@ enum {                  /* of reports: u8 kind, u64 id, and */
        REPORT_LIVE,    /* u32 number of order 10, u32 ranks, of each u32 rank, u8 0 it has a trace, or why not */
        REPORT_IN_VAIN, /* text, why: no process of this node, which came to join others, has become a member */
        REPORT_CAME,    /* -: it has come to the launcher that keeps the store now (succession.c) */
-       REPORT_VIEW     /* u64, the list of members of which processes of this node, which survive others, are now */
+       REPORT_VIEW,    /* u64, the list of members of which processes of this node, which survive others, are now */
+       /* u64 term, text "HOST:PORT", text host, u32 pid: the launcher with this id, which is none of this one's, keeps
+        * the job there (recall.h) */
+       REPORT_RECALL
 };
 enum {                   /* of plans: u8 kind, and */
        PLAN_REFUSED = 1, /* text */
@@ -84,7 +87,8 @@ enum {                   /* of plans: u8 kind, and */
        /* u64 microseconds, u8 1 as a spare, text, why ("": as before), and text, where other launchers serve a store of
         * their own, "HOST:PORT HOST:PORT": another answer follows, under the next key */
        PLAN_WAITS,
-       PLAN_OVER /* u8 the exit code of the job, text: it has come to its end, and has not needed this spare */
+       PLAN_OVER,     /* u8 the exit code of the job, text: it has come to its end, and has not needed this spare */
+       PLAN_ELSEWHERE /* text "HOST:PORT": the job is kept there (recall.c) */
 };
 enum {                 /* of orders: u8 kind, and */
        ORDER_STOP = 1, /* u32 the signal to stop the processes with, u8 1 where it is because some are stuck */
@@ -213,6 +217,7 @@ typedef struct yk__live_order {
     double seconds;
 } yk__live_order;
 typedef struct yk__live_traces yk__live_traces;
+typedef struct yk__recall yk__recall;
 typedef enum yk__traces_end { YK__TRACES_ASKED, YK__TRACES_LEFT, YK__TRACES_TAKEN } yk__traces_end;
 /* and the answer that node 0 waits for. */
 typedef struct yk__trace_answer {
@@ -290,6 +295,7 @@ struct yk__rendezvous {
     struct yk__succession *succession; /* NULL: the nodes are fixed */
     double succeeded;                  /* when this launcher began to keep the store after another; 0: it has not */
     bool retell;                       /* the ranks that ended here are to be reported anew */
+    yk__recall *recall;                /* NULL: the nodes are fixed, or meet through etcd */
     yk__live_traces *live; /* of any node: a recording that is under way while the job goes on; NULL: none is */
 
     /* of an attempt */
@@ -413,6 +419,8 @@ bool yk__waiting_told(yk__rendezvous *n, bool over, yk__reader *reader);
 bool yk__waiting_seeks(yk__rendezvous *n, double *next);
 /* Node 0: the list of launchers has changed, and those that wait are told. */
 void yk__waiting_tell(yk__rendezvous *n);
+/* The launcher that it has come to says where the job is; false where that is malformed. */
+bool yk__waiting_sent_on(yk__rendezvous *n, yk__reader *reader);
 bool yk__waiting_fits(yk__rendezvous *n, double deadline, char *text, size_t size);
 /* ---- survivors.c: nodes that come and go while processes go on --------------------------------------------------- */
 /* True if processes of this node are known to survive others; at node 0, of any node. */

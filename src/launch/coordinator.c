@@ -25,6 +25,7 @@
 #include "launch/exit_codes.h"
 #include "launch/guard.h"
 #include "launch/hang.h"
+#include "launch/recall.h"
 #include "launch/succession.h"
 #include "net/store_session.h"
 
@@ -194,6 +195,8 @@ static void handle_report(yk__rendezvous *n, yk__reader *r)
         return;
     if (kind == REPORT_JOIN) {
         yk__rendezvous_handle_join(n, id, r);
+    } else if (kind == REPORT_RECALL) {
+        yk__recall_hear(n, id, r);
     } else if (!p && kind == REPORT_LOST) {
         yk__waiting_gone(n, id);
     } else if (!p || p->gone) { /* it was refused, waits, or is lost */
@@ -252,6 +255,8 @@ static void handle_plan(yk__rendezvous *n, yk__reader *r)
     yk__agent_plan plan;
     char *table = NULL;
     if ((kind == PLAN_WAITS || kind == PLAN_OVER) && yk__waiting_told(n, kind == PLAN_OVER, r))
+        return;
+    if (kind == PLAN_ELSEWHERE && yk__waiting_sent_on(n, r))
         return;
     if (kind == PLAN_REFUSED && yk__agent_read_text(r, n->refusal, sizeof(n->refusal)) && n->refusal[0])
         return;
@@ -385,6 +390,7 @@ void yk__rendezvous_move(yk__rendezvous *n)
     yk__reader value;
     if (n->reg)
         yk__register_drain(n->reg);
+    yk__recall_step(n);
     yk__agent_client_move(c);
     while (yk__agent_client_next(c, &value)) {
         if (n->server) {

@@ -20,6 +20,7 @@
 #include "launch/agents.h"
 #include "launch/exit_codes.h"
 #include "launch/guard.h"
+#include "launch/recall.h"
 #include "launch/succession.h"
 #include "net/store_session.h"
 
@@ -227,6 +228,7 @@ void yk__rendezvous_admit(yk__rendezvous *n, yk__agent_node *node)
     }
     n->nodes[n->joined++] = node;
     n->came = node->since = yk__now();
+    node->came = true; /* it need not be called, as those of a keeper before this one */
     if (n->running && !yk__survivors_come(n, node))
         yk__views_came(n, node);
 }
@@ -237,6 +239,7 @@ static bool first_plans(yk__rendezvous *n, yk__agent_plan *plan)
 {
     if (!yk__rendezvous_make_plan(n, plan))
         return false;
+    yk__store_server_admit(n->server); /* the processes that are started now */
     yk__rendezvous_send_plans(n, plan);
     n->running = true;
     return true;
@@ -314,10 +317,14 @@ static bool enough(const yk__rendezvous *n, double deadline, double *next)
         return true;
     if (1 + n->joined < nodes_needed(n))
         return false;
-    double until = n->came + n->s.last_call < deadline ? n->came + n->s.last_call : deadline;
+    double until = n->came + n->s.last_call, recall = yk__recall_until(n);
+    until = until > recall ? until : recall;
+    until = until < deadline ? until : deadline;
     *next = until < *next ? until : *next;
     return yk__now() >= until;
 }
+
+static bool await_plan(yk__rendezvous *n, double deadline, int *code);
 
 bool yk__rendezvous_gather(yk__rendezvous *n, double deadline, int *code)
 {
@@ -329,6 +336,8 @@ bool yk__rendezvous_gather(yk__rendezvous *n, double deadline, int *code)
             snprintf(text, sizeof(text), "the launchers' store at %s: %s", n->where, n->client.why);
             return yk__rendezvous_join_failed(n, code, text);
         }
+        if (yk__recall_follow(n))
+            return await_plan(n, deadline, code);
         double now = yk__now(), next = now + 0.5 < deadline ? now + 0.5 : deadline;
         yk__waiting_step(n, &next);
         if (enough(n, deadline, &next))
@@ -358,7 +367,9 @@ static bool await_plan(yk__rendezvous *n, double deadline, int *code)
         if (n->planned)
             break;
         double soon = INFINITY;
-        if (n->refusal[0] || !yk__waiting_seeks(n, &soon)) {
+        if (yk__recall_follow(n))
+            continue;
+        if (n->refusal[0] || (!yk__waiting_seeks(n, &soon) && !yk__recall_waits(n))) {
             snprintf(text, sizeof(text), "%s: %s", n->coordinator_name, n->refusal[0] ? n->refusal : n->client.why);
             yk__rendezvous_join_failed(n, code, text);
             *code = n->over ? n->over_code : *code;
@@ -489,7 +500,7 @@ static bool find_node_0(yk__rendezvous *n, double deadline, int *code)
     if (!discovery)
         return yk__rendezvous_join_failed(n, code, "out of memory");
     const yk__store_server_options options = {
-        .patience = handshake_patience, .refused = refused, .arg = &n->refusals[1]};
+        .patience = handshake_patience, .refused = refused, .arg = &n->refusals[1], .standby = n->recall != NULL};
     n->serving = options;
     *discovery = (yk__discovery){.reg = n->reg,
                                  .id = n->id,
@@ -537,6 +548,7 @@ static bool find_node_0(yk__rendezvous *n, double deadline, int *code)
     if (epoll_ctl(n->epoll, EPOLL_CTL_ADD, n->client.link.fd, &event))
         return yk__rendezvous_join_failed(n, code, strerror(errno));
     if (n->server) {
+        yk__recall_serves(n);
         if (found.everywhere)
             snprintf(n->where, sizeof(n->where), "%.60s:%d", n->s.host, n->s.port);
         else
@@ -579,6 +591,8 @@ yk__rendezvous *yk__rendezvous_join(const yk__rendezvous_settings *settings, rel
     bool joined = false;
     if (n->epoll < 0 || pipe2(n->refusals, O_CLOEXEC | O_NONBLOCK) || getrandom(&n->id, sizeof(n->id), 0) < 0) {
         yk__rendezvous_join_failed(n, code, strerror(errno));
+    } else if (!yk__recall_open(n)) {
+        yk__rendezvous_join_failed(n, code, "out of memory");
     } else if (yk__identity_init(&n->identity, "launch", NULL, 0, settings->job) || !open_register(n)) {
         yk__rendezvous_join_failed(n, code, yk_last_error()->message);
         yk_clear_error();
@@ -586,6 +600,7 @@ yk__rendezvous *yk__rendezvous_join(const yk__rendezvous_settings *settings, rel
         joined = find_node_0(n, deadline, code) &&
                  (n->server ? yk__rendezvous_gather(n, deadline, code) : await_plan(n, deadline, code));
     }
+    yk__recall_settled(n);
     if (joined && !n->server)
         *plan = n->plan;
     else if (joined && !first_plans(n, plan))
@@ -667,6 +682,7 @@ void yk__rendezvous_close(yk__rendezvous *n)
     yk__live_traces_end(n);
     yk__register_close(n->reg, n->server && !yk__succession_cut(n) && (n->link.done || !n->running));
     yk__succession_close(n);
+    yk__recall_close(n);
     yk__agent_client_clear(&n->client);
     yk__store_server_stop(n->server);
     yk__listeners_clear(&n->listeners);

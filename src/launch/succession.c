@@ -8,10 +8,11 @@
  *             u8 ASK_PROMISED, u64 id, u64 term, u64 u64 of the replica, nodes, u32 count, keys and values
  *   keeper    "HOST:PORT", for the processes of this node: where the job's store is by now (YK__GUIDE_KEY)
  *
- * and among the kept keys, which all have a replica of, "ranks./table" has what node 0 knows of the nodes, and
- * "ranks./cooldown" how often those of which host have failed. Who promises a term connects to the store of the
- * launcher that has asked, and stays there: it is the job's store when a majority has come. Reports that were lost with
- * the old keeper are made again.
+ * and among the kept keys, which all have a replica of, "ranks./table" has what node 0 knows of the nodes,
+ * "ranks./cooldown" how often those of which host have failed, and "ranks./former" where the list was kept so far:
+ * there the keeper calls who is started anew (calling.c). Who promises a term connects to the store of the launcher
+ * that has asked, and stays there: it is the job's store when a majority has come. Reports that were lost with the old
+ * keeper are made again.
  *
  * Invariants: a launcher whose keeper is silent kills its processes after two thirds of --node-timeout as before
  * (survivors.c), by which a new one has begun 0.45 of it after the old one fell silent; a new keeper gives every node
@@ -37,6 +38,7 @@
 
 #define TABLE_KEY    YK__KEEPING_PREFIX "/table"
 #define COOLDOWN_KEY YK__KEEPING_PREFIX "/cooldown"
+#define FORMER_KEY   YK__KEEPING_PREFIX "/former"
 enum { ASK_TERM = 1, ASK_PROMISED };
 /* Seconds: for a connection to another launcher; between two that ask, so that one does; until it asks once more. */
 static const double connect_patience = 0.3, ask_after = 0.25, ask_again = 0.5, call_again = 0.5, look_again = 0.02,
@@ -268,6 +270,41 @@ static void put_keep(yk__wire *w, const yk__rendezvous *n, uint64_t number, cons
     yk__keeper_put_nodes(w, nodes);
 }
 
+static void put_former(yk__rendezvous *n, const char *former)
+{
+    yk__wire text = {0};
+    yk__wire_put(&text, former, strlen(former));
+    yk__agent_client_set(&n->client, FORMER_KEY, &text);
+    yk__wire_clear(&text);
+}
+
+/* The name by which node 0 was found, which may be that of another machine by the time it comes back. */
+static void put_first(yk__rendezvous *n)
+{
+    char first[YK__HOST_SIZE + 8];
+    bool bare = strchr(n->s.host, ':') && n->s.host[0] != '[';
+    snprintf(first, sizeof(first), "%s%s%s:%d", bare ? "[" : "", n->s.host, bare ? "]" : "", n->s.port);
+    if (!n->reg)
+        put_former(n, first);
+}
+
+/* This launcher keeps the list now, and begins to call where others have. */
+static void call_former(yk__rendezvous *n)
+{
+    yk__succession *s = n->succession;
+    char former[YK__FORMER_TEXT] = "";
+    const yk__bytes *before = yk__keyspace_get(&s->replica, yk__text_bytes(FORMER_KEY));
+    if (n->reg)
+        return;
+    if (before && before->size < sizeof(former))
+        memcpy(former, before->data, before->size);
+    yk__former_add(former, s->kept_at);
+    put_former(n, former);
+    s->calling = yk__calling_start(&n->identity, n->id, s->voter.promised, s->where, former);
+    if (!s->calling)
+        yk_clear_error(); /* who comes to such an address does not hear of this one */
+}
+
 void yk__succession_begin(yk__rendezvous *n)
 {
     yk__succession *s = n->succession;
@@ -292,6 +329,7 @@ void yk__succession_begin(yk__rendezvous *n)
     yk__wire_clear(&keep);
     write_table(n);
     yk__succession_put_cooldown(n);
+    put_first(n);
 }
 
 void yk__succession_put_cooldown(yk__rendezvous *n)
@@ -355,6 +393,9 @@ static void step_keeper(yk__rendezvous *n)
     call_others(n);
     if (n->reg)
         yk__electing_keeper(n);
+    yk__calling_may(s->calling, heard > s->began && now - heard < look_closely * n->s.node_timeout);
+    for (char text[YK__WHY_SIZE]; yk__calling_said(s->calling, text);)
+        yk__relay_say(n->err, "yoke run: %s\n", text);
     if (now - heard > fence_after * n->s.node_timeout && !s->lost_quorum) {
         s->lost_quorum = true;
         n->link.kill = true;
@@ -417,6 +458,8 @@ static void mirror(void *argument, yk__reader *r)
     if (!yk__read_finished(r) || !yk__keeper_takes(&s->voter, s->voter.promised))
         return;
     s->voter.heard = yk__keeping_clock();
+    if (!s->fed)
+        yk__address_format(&n->client.link.far, s->kept_at);
     s->fed = true;
     yk__keyspace *space = s->receives ? &s->incoming : &s->replica;
     if (what == YK__MIRROR_CLEAR) {
@@ -476,6 +519,7 @@ static void say_where(yk__rendezvous *n, const char *where)
     yk__wire_put(&text, where, strlen(where));
     yk__agent_client_set(&n->succession->local, YK__GUIDE_KEY, &text);
     yk__wire_clear(&text);
+    yk__recall_moved(n, where);
 }
 
 void yk__succession_follow(yk__rendezvous *n, uint64_t term)
@@ -734,6 +778,7 @@ static void take_part(yk__rendezvous *n)
     yk__wire_clear(&keep);
     n->server = s->store;
     s->store = NULL;
+    call_former(n);
     n->orders = n->attempt_order = n->deleted = 0;
     n->attempt = n->plan.attempt;
     n->running = true;
@@ -894,6 +939,7 @@ void yk__succession_close(yk__rendezvous *n)
     if (!s)
         return;
     end_asking(s);
+    yk__calling_stop(s->calling);
     yk__agent_client_clear(&s->local);
     yk__agent_client_clear(&s->line);
     yk__store_server_stop(s->store);

@@ -5,7 +5,7 @@
 #ifndef YOKE_LAUNCH_SUCCESSION_H
 #define YOKE_LAUNCH_SUCCESSION_H
 
-#include "launch/agents.h"
+#include "launch/recall.h"
 #include "net/store_keeping.h"
 
 typedef struct yk__asking {
@@ -30,16 +30,18 @@ typedef struct yk__succession {
     /* a follower */
     yk__keeper_voter voter;
     yk__keyspace replica, incoming;
-    bool receives;   /* a whole one, into `incoming` */
-    bool fed;        /* something of the keeper has come on the present connection */
-    double looked;   /* when it last was whether a keeper whose connection is closed has ended */
-    uint64_t keeper; /* of the promised term, as far as that is known; its number */
-    double ask_at;   /* when to ask, if nobody else has */
+    bool receives;                  /* a whole one, into `incoming` */
+    bool fed;                       /* something of the keeper has come on the present connection */
+    double looked;                  /* when it last was whether a keeper whose connection is closed has ended */
+    uint64_t keeper;                /* of the promised term, as far as that is known; its number */
+    char kept_at[YK__ADDRESS_TEXT]; /* by which the last keeper was reached that has sent something; "": none has */
+    double ask_at;                  /* when to ask, if nobody else has */
     yk__asking asking[2 * YK__KEEPER_NODES];
     int askings;
     /* the keeper */
     bool keeps, lost_quorum;
     double began, called; /* called: when those that have not come were last */
+    yk__calling *calling; /* at the addresses of keepers before this one; NULL: it is the first */
     yk__wire table;       /* as it was last written */
     /* with etcd */
     yk__election election;

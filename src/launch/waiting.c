@@ -252,6 +252,22 @@ bool yk__waiting_told(yk__rendezvous *n, bool over, yk__reader *r)
     return true;
 }
 
+bool yk__waiting_sent_on(yk__rendezvous *n, yk__reader *r)
+{
+    char where[YK__ADDRESS_TEXT];
+    if (!yk__views_may(n) || !yk__agent_read_text(r, where, sizeof(where)) || !where[0])
+        return false;
+    if (!n->seeking && !(n->seeking = calloc(1, sizeof(*n->seeking))))
+        return false;
+    *n->seeking = (struct yk__seeking){.since = yk__now(), .client = {.gone = true, .link.fd = -1}};
+    snprintf(n->seeking->others, sizeof(n->seeking->others), "%s", where);
+    yk__relay_say(n->err, "yoke run: %s says that the job goes on, and is kept at %s; this node joins it there\n",
+                  n->coordinator_name, where);
+    yk__relay_sink_flush(n->err);
+    yk__agent_client_lose(&n->client, "the job is kept elsewhere, and nobody there says where");
+    return true;
+}
+
 bool yk__waiting_fits(yk__rendezvous *n, double deadline, char *text, size_t size)
 {
     if (!n->waits_why[0])

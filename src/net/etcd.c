@@ -148,6 +148,13 @@ static int read_error(const json_t *root, char text[200])
     return (int)json_integer_value(json_object_get(root, "code"));
 }
 
+/* True of libcurl's text for the end of a connection which the server has ended because of this side's certificate, or
+ * for want of one. It has no code of its own for that, since with TLS 1.3 it comes where an answer is awaited. */
+static bool is_refused(const char *error)
+{
+    return strstr(error, "alert") && (strstr(error, "ertificate") || strstr(error, "unknown ca"));
+}
+
 /* Asks the member `at`. *answered is what it said, or NULL; *code of an error, or 0. */
 static yk__etcd_result ask_member(yk__etcd *e, const char *path, const char *body, json_t **answered, int *code,
                                   char why[YK__WHY_SIZE])
@@ -174,12 +181,14 @@ static yk__etcd_result ask_member(yk__etcd *e, const char *path, const char *bod
     free(header);
     if (failed) {
         free(a.data);
-        bool certificates = failed == PEER_FAILED || failed == CA_BAD || failed == CERT_PROBLEM;
+        const char *hint = failed == PEER_FAILED
+                               ? " (--rdzv-conf cacert=FILE names the authority that has signed its certificate)"
+                           : !is_refused(error) ? ""
+                           : e->certificate ? " (it does not let in who has this certificate, --rdzv-conf cert=FILE)"
+                                            : " (it lets in who has a certificate: --rdzv-conf cert=FILE,key=FILE)";
+        bool certificates = *hint || failed == CA_BAD || failed == CERT_PROBLEM;
         return say(why, certificates ? YK__ETCD_DENIED : YK__ETCD_AWAY, "etcd at %s: %s%s", member,
-                   *error ? error : curl.text(failed),
-                   failed == PEER_FAILED ? " (--rdzv-conf cacert=FILE names the authority that has signed its "
-                                           "certificate)"
-                                         : "");
+                   *error ? error : curl.text(failed), hint);
     }
     json_t *root = json_loadb(a.data ? a.data : "", a.size, 0, NULL);
     free(a.data);

@@ -34,7 +34,7 @@ enum yk__mirrored { YK__MIRROR_CLEAR, YK__MIRROR_SET, YK__MIRROR_DELETE, YK__MIR
 
 typedef struct yk__keeping {
     yk__keyspace *space;
-    bool standby; /* it may be the store of the job some day, which it is from KEEP on */
+    _Atomic bool standby; /* it may be the store of the job some day, which it is from KEEP on, or with this at false */
     bool on;
     yk__keeper_lead lead;
     yk__keeper_list wanted; /* the nodes that there are to be; empty: those that there are */

@@ -471,7 +471,7 @@ yk__store_server *yk__store_server_serve(int fd, const yk__address *bound, const
     server->options = *options;
     server->identity = *identity;
     yk__keeping_init(&server->keeping, &server->space);
-    server->keeping.standby = options->standby;
+    atomic_init(&server->keeping.standby, options->standby);
     yk__address_format(bound, server->name);
     server->epoll = epoll_create1(EPOLL_CLOEXEC);
     server->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -482,6 +482,11 @@ yk__store_server *yk__store_server_serve(int fd, const yk__address *bound, const
         return NULL;
     }
     return server;
+}
+
+void yk__store_server_admit(yk__store_server *server)
+{
+    atomic_store(&server->keeping.standby, false);
 }
 
 double yk__store_server_heard(const yk__store_server *server)

@@ -28,6 +28,8 @@ yk__store_server *yk__store_server_start(const yk__address *address, const yk__i
 int yk__store_server_listen(const yk__address *address, yk__address *bound);
 yk__store_server *yk__store_server_serve(int fd, const yk__address *bound, const yk__identity *identity,
                                          const yk__store_server_options *options);
+/* A server that stood by (options.standby) is the store of a job from now on, without a KEEP. */
+void yk__store_server_admit(yk__store_server *server);
 /* yk__keeper_heard_at of a server that keeps a store (store_keeping.h), as its thread last saw it. */
 double yk__store_server_heard(const yk__store_server *server);
 /* yk__keeping_heard_of; and the number of the last NODES since which all have taken everything. */

@@ -59,6 +59,10 @@ void yk__module_remove_child(yk_module *m, const char *name);
  * forward between the two. */
 yk_status yk__parametrized_begin(yk_module *m);
 void yk__parametrized_end(yk_module *m);
+/* The name of computed weight i of m, and the weight itself in the forward; NULL after the last one. */
+const char *yk__parametrized_weight(const yk_module *m, int64_t i, yk_tensor **weight);
+/* True for a module whose forward finds its parameters, and those, by their names (recurrent_module.c). */
+bool yk__finds_by_name(const yk_module *m);
 /* True for the buffer that has the name of a weight that is computed, and no values. */
 bool yk__is_stand_in(const yk_module *m, const char *name);
 

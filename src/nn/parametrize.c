@@ -6,7 +6,8 @@
  * called "weight", as PyTorch has it: its parameters are the originals, and its child "0" computes the weight of them.
  * m itself has in place of the parameter a stand-in, a temporary buffer of that name and shape without values, to which
  * the pointers in m's data lead. For the time of a forward these pointers lead to the weight instead, which is computed
- * when the forward begins and dies with it; so a module needs to know nothing of this. A forward inside a forward of
+ * when the forward begins and dies with it; so a module needs to know nothing of this, unless it is one of those that
+ * look for their parameters by name (yk__finds_by_name), and finds these in the lists. A forward inside a forward of
  * the same module takes the weight that is there; one of another thread is refused, since both would use one pointer.
  */
 #include <string.h>
@@ -156,6 +157,15 @@ static yk_module *list_find(const yk_module *m, const char *name)
     return NULL;
 }
 
+const char *yk__parametrized_weight(const yk_module *m, int64_t i, yk_tensor **weight)
+{
+    const yk_module *lists = lists_of(m);
+    if (!lists || i >= lists->children.count)
+        return NULL;
+    *weight = ((const weight_list *)yk__module_data(lists->children.items[i].object))->current;
+    return lists->children.items[i].name;
+}
+
 bool yk__is_stand_in(const yk_module *m, const char *name)
 {
     return list_find(m, name) != NULL;
@@ -249,6 +259,8 @@ static yk_tensor *parameter_of(const char *what, yk_module *m, const char *name)
                  near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
         return NULL;
     }
+    if (yk__finds_by_name(m))
+        return found;
     void *const *words = m->data;
     for (size_t i = 0; i < m->cls->data_size / sizeof(*words); i++) {
         if (words[i] == found)

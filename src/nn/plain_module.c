@@ -149,11 +149,24 @@ static const char *pair_text(const int64_t pair[2], char buffer[64])
     return buffer;
 }
 
+/* Maxima and their indices. */
+static yk_status max_pool2d_forward_list(yk_module *m, yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs,
+                                         int n_outputs)
+{
+    if (n_inputs != 1 || !inputs[0] || n_outputs != 2)
+        return yk__fail(YK_ERR_ARGUMENT,
+                        "MaxPool2d: %d inputs and %d outputs, expected one tensor for one, or for maxima and indices",
+                        n_inputs, n_outputs);
+    outputs[0] = yk_max_pool2d_with_indices(inputs[0], yk__module_data(m), &outputs[1]);
+    return outputs[0] ? YK_OK : yk__error_code();
+}
+
 static void pool2d_describe(yk_module *m, char *buffer, size_t size);
 
 static const yk_module_class max_pool2d_class = {.name = "MaxPool2d",
                                                  .data_size = sizeof(yk_pool2d_options),
                                                  .forward = max_pool2d_forward,
+                                                 .forward_list = max_pool2d_forward_list,
                                                  .describe = pool2d_describe};
 static const yk_module_class avg_pool2d_class = {.name = "AvgPool2d",
                                                  .data_size = sizeof(yk_pool2d_options),

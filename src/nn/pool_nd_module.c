@@ -1,5 +1,6 @@
 /*
- * pool_nd_module.c - pools along one and three dimensions, adaptive pools, unpooling and p-norms as layers. Layer: nn.
+ * pool_nd_module.c - pools along one and three dimensions, adaptive and fractional ones, unpooling and p-norms as
+ * layers. Layer: nn.
  */
 #include <math.h>
 
@@ -12,6 +13,7 @@ typedef struct pool_kind {
     int axes;
     bool max, tuples; /* tuples: one number is printed as one of a tuple */
     yk_tensor *(*function)(yk_tensor *x, const yk_pool_options *options);
+    yk_tensor *(*with_indices)(yk_tensor *x, const yk_pool_options *options, yk_tensor **indices); /* of maxima */
 } pool_kind;
 
 static const pool_kind *kind_of(const yk_module *m)
@@ -22,6 +24,18 @@ static const pool_kind *kind_of(const yk_module *m)
 static yk_tensor *pool_forward(yk_module *m, yk_tensor *x)
 {
     return kind_of(m)->function(x, yk__module_data(m));
+}
+
+/* Maxima and their indices. */
+static yk_status pool_forward_list(yk_module *m, yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs,
+                                   int n_outputs)
+{
+    const pool_kind *kind = kind_of(m);
+    if (n_inputs != 1 || !inputs[0] || n_outputs != 2 || !kind->max)
+        return yk__fail(YK_ERR_ARGUMENT, "%s: %d inputs and %d outputs, expected one tensor%s", kind->cls.name,
+                        n_inputs, n_outputs, kind->max ? " for one, or for maxima and indices" : " for one");
+    outputs[0] = kind->with_indices(inputs[0], yk__module_data(m), &outputs[1]);
+    return outputs[0] ? YK_OK : yk__error_code();
 }
 
 enum { NUMBERS = 72 };
@@ -89,13 +103,15 @@ static yk_module *pool_create(const pool_kind *kind, int64_t kernel, int64_t str
     return m;
 }
 
-#define POOL(label, class_name, n, is_max, prints_tuples)                                                              \
+#define POOL(label, class_name, n, is_max, prints_tuples, and_indices)                                                 \
     yk_module *yk_##label##_create(int64_t kernel, int64_t stride, const yk_pool_options *options)                     \
     {                                                                                                                  \
         static const pool_kind kind = {.cls = {.name = class_name,                                                     \
                                                .data_size = sizeof(yk_pool_options),                                   \
                                                .forward = pool_forward,                                                \
+                                               .forward_list = pool_forward_list,                                      \
                                                .describe = pool_describe},                                             \
+                                       .with_indices = (and_indices),                                                  \
                                        .name = #label "_create",                                                       \
                                        .axes = (n),                                                                    \
                                        .max = (is_max),                                                                \
@@ -103,10 +119,10 @@ static yk_module *pool_create(const pool_kind *kind, int64_t kernel, int64_t str
                                        .function = yk_##label};                                                        \
         return pool_create(&kind, kernel, stride, options);                                                            \
     }
-POOL(max_pool1d, "MaxPool1d", 1, true, false)
-POOL(max_pool3d, "MaxPool3d", 3, true, false)
-POOL(avg_pool1d, "AvgPool1d", 1, false, true)
-POOL(avg_pool3d, "AvgPool3d", 3, false, false)
+POOL(max_pool1d, "MaxPool1d", 1, true, false, yk_max_pool1d_with_indices)
+POOL(max_pool3d, "MaxPool3d", 3, true, false, yk_max_pool3d_with_indices)
+POOL(avg_pool1d, "AvgPool1d", 1, false, true, NULL)
+POOL(avg_pool3d, "AvgPool3d", 3, false, false, NULL)
 
 /* ---- adaptive ---- */
 
@@ -168,6 +184,82 @@ ADAPTIVE(adaptive_avg_pool3d, "AdaptiveAvgPool3d", 3, SIZES(int64_t depth, int64
          SIZES(depth, height, width), yk_adaptive_avg_pool3d(x, of[0], of[1], of[2]))
 ADAPTIVE(adaptive_max_pool3d, "AdaptiveMaxPool3d", 3, SIZES(int64_t depth, int64_t height, int64_t width),
          SIZES(depth, height, width), yk_adaptive_max_pool3d(x, of[0], of[1], of[2]))
+
+/* ---- maxima of windows at random places ---- */
+
+/* A class of these: a module's class is its kind. Its options' samples are the buffer that PyTorch calls so. */
+typedef struct fractional_kind {
+    yk_module_class cls;
+    const char *name;
+    int axes;
+    yk_tensor *(*function)(yk_tensor *x, const yk_fractional_max_pool_options *options);
+    yk_tensor *(*with_indices)(yk_tensor *x, const yk_fractional_max_pool_options *options, yk_tensor **indices);
+} fractional_kind;
+
+static yk_tensor *fractional_forward(yk_module *m, yk_tensor *x)
+{
+    return ((const fractional_kind *)(const void *)m->cls)->function(x, yk__module_data(m));
+}
+
+static yk_status fractional_forward_list(yk_module *m, yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs,
+                                         int n_outputs)
+{
+    const fractional_kind *kind = (const fractional_kind *)(const void *)m->cls;
+    if (n_inputs != 1 || !inputs[0] || n_outputs != 2)
+        return yk__fail(YK_ERR_ARGUMENT,
+                        "%s: %d inputs and %d outputs, expected one tensor for one, or for maxima and indices",
+                        kind->cls.name, n_inputs, n_outputs);
+    outputs[0] = kind->with_indices(inputs[0], yk__module_data(m), &outputs[1]);
+    return outputs[0] ? YK_OK : yk__error_code();
+}
+
+static yk_module *fractional_create(const fractional_kind *kind, const yk_fractional_max_pool_options *options)
+{
+    yk_fractional_max_pool_options o;
+    if (YK__OPTIONS_TAKE(kind->name, yk_fractional_max_pool_options, options, &o))
+        return NULL;
+    if (o.random_samples && yk__is_freed(o.random_samples)) {
+        yk__fail_freed(kind->name, o.random_samples);
+        return NULL;
+    }
+    for (int i = 0; i < kind->axes; i++) {
+        bool by_size = o.output_size[i] != YK_NOT_GIVEN, by_ratio = o.output_ratio[i] != YK_NOT_GIVEN;
+        if (o.kernel[i] < 1 || by_size == by_ratio || (by_size && o.output_size[i] < 1) ||
+            (by_ratio && !(o.output_ratio[i] > 0 && o.output_ratio[i] < 1))) {
+            yk__fail(YK_ERR_ARGUMENT,
+                     "%s: kernel %lld; it must be at least 1, and one of output_size, at least 1, and output_ratio, "
+                     "above 0 and below 1, must be given",
+                     kind->name, (long long)o.kernel[i]);
+            return NULL;
+        }
+    }
+    yk_module *m = yk_module_create(&kind->cls);
+    if (!m)
+        return NULL;
+    if (o.random_samples) {
+        o.random_samples = yk_module_add_buffer(m, "_random_samples", o.random_samples);
+        if (!o.random_samples)
+            return NULL;
+    }
+    *(yk_fractional_max_pool_options *)yk__module_data(m) = o;
+    return m;
+}
+
+#define FRACTIONAL(n)                                                                                                  \
+    yk_module *yk_fractional_max_pool##n##d_create(const yk_fractional_max_pool_options *options)                      \
+    {                                                                                                                  \
+        static const fractional_kind kind = {.cls = {.name = "FractionalMaxPool" #n "d",                               \
+                                                     .data_size = sizeof(yk_fractional_max_pool_options),              \
+                                                     .forward = fractional_forward,                                    \
+                                                     .forward_list = fractional_forward_list},                         \
+                                             .name = "fractional_max_pool" #n "d_create",                              \
+                                             .axes = n,                                                                \
+                                             .function = yk_fractional_max_pool##n##d,                                 \
+                                             .with_indices = yk_fractional_max_pool##n##d_with_indices};               \
+        return fractional_create(&kind, options);                                                                      \
+    }
+FRACTIONAL(2)
+FRACTIONAL(3)
 
 /* ---- maxima put back ---- */
 

@@ -2,8 +2,8 @@
  * recurrent_module.c - LSTM, GRU and RNN, whole sequences through layers and directions, packed ones too, and their
  * cells, one step. Layer: nn.
  *
- * A module's parameters are those of the operation in its order, and the first that were added; forward takes them from
- * there.
+ * A module's parameters have the names that PyTorch gives them, by which forward puts them in the order of the
+ * operation: those that are computed (parametrize.c) stand elsewhere, and one that was is at the end of the list.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -153,6 +153,49 @@ typedef struct recurrent {
     double dropout;
 } recurrent;
 
+/* The place of a parameter in the operation's order; -1 for another name than "weight_hh_l1_reverse" and its kin. */
+static int64_t order_of(const recurrent *d, const char *name)
+{
+    bool bias = strncmp(name, "bias_", 5) == 0;
+    if (!bias && strncmp(name, "weight_", 7) != 0)
+        return -1;
+    const char *which = name + (bias ? 5 : 7);
+    if ((which[0] != 'i' && which[0] != 'h') || strncmp(which + 1, "h_l", 3) != 0)
+        return -1;
+    char *end;
+    int64_t layer = strtol(which + 4, &end, 10), directions = d->bidirectional ? 2 : 1;
+    bool reverse = strcmp(end, "_reverse") == 0;
+    if (end == which + 4 || layer < 0 || layer >= d->num_layers || (*end && !reverse) || reverse >= directions ||
+        (bias && !d->bias))
+        return -1;
+    return (layer * directions + reverse) * (d->bias ? 4 : 2) + 2 * bias + (which[0] == 'h');
+}
+
+/* The d->count parameters in the operation's order. */
+static yk_status weights_find(yk_module *m, const recurrent *d, yk_tensor **weights)
+{
+    int found = 0;
+    for (int64_t i = 0; i < m->parameters.count; i++) {
+        int64_t at = order_of(d, m->parameters.items[i].name);
+        if (at >= 0) {
+            weights[at] = m->parameters.items[i].object;
+            found++;
+        }
+    }
+    const char *name;
+    yk_tensor *weight;
+    for (int64_t i = 0; (name = yk__parametrized_weight(m, i, &weight)); i++) {
+        int64_t at = order_of(d, name);
+        if (at >= 0) {
+            weights[at] = weight;
+            found++;
+        }
+    }
+    return found == d->count
+               ? YK_OK
+               : yk__fail(YK_ERR_STATE, "%s: %d of its %d parameters are there", kinds[d->kind].name, found, d->count);
+}
+
 static yk_status recurrent_forward(yk_module *m, yk_tensor *const *in, int n_inputs, yk_tensor **out, int n_outputs)
 {
     recurrent *d = yk__module_data(m);
@@ -167,23 +210,26 @@ static yk_status recurrent_forward(yk_module *m, yk_tensor *const *in, int n_inp
     yk_tensor **weights = yk__calloc((size_t)d->count, sizeof(*weights));
     if (!weights)
         return yk__error_code();
-    for (int i = 0; i < d->count; i++)
-        weights[i] = m->parameters.items[i].object;
-    yk_status status;
+    yk_status status = weights_find(m, d, weights);
 #define GIVEN                                                                                                          \
     .num_layers = d->num_layers, .bias = d->bias, .batch_first = d->batch_first, .bidirectional = d->bidirectional,    \
     .dropout = d->dropout, .train = m->training, .batch_sizes = sizes
-    if (d->kind == LSTM)
+    if (!status && d->kind == LSTM)
         status = yk_lstm(x, h, n_inputs > 2 ? in[2] : NULL, weights, d->count, YK_OPTIONS(yk_lstm_options, GIVEN),
                          &out[0], h_n, n_outputs > 2 ? &out[2] : NULL);
-    else if (d->kind == GRU)
+    else if (!status && d->kind == GRU)
         status = yk_gru(x, h, weights, d->count, YK_OPTIONS(yk_gru_options, GIVEN), &out[0], h_n);
-    else
+    else if (!status)
         status = yk_rnn(x, h, weights, d->count, YK_OPTIONS(yk_rnn_options, GIVEN, .nonlinearity = d->nonlinearity),
                         &out[0], h_n);
 #undef GIVEN
     free(weights);
     return status;
+}
+
+bool yk__finds_by_name(const yk_module *m)
+{
+    return m->cls->forward_list == recurrent_forward;
 }
 
 static void recurrent_describe(yk_module *m, char *buffer, size_t size)

@@ -340,9 +340,11 @@ static const char *causal_mask(yk__onnx *g, int64_t queries, int64_t keys)
     return name;
 }
 
-/* A query that may look at nothing gives 0. */
+/* A query that may look at nothing gives 0. Dropout has no node. */
 EMITTER(attention)
 {
+    if (yk__onnx_real(op, "dropout_p") > 0)
+        return false;
     const yk_tensor *q = input_tensor(g, op, 0), *k = input_tensor(g, op, 1), *masked = input_tensor(g, op, 3);
     yk_dtype dtype = yk_tensor_dtype(q);
     int64_t order[YK_MAX_DIMS];

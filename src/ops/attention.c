@@ -1,13 +1,15 @@
 /*
  * attention.c - scaled dot product attention. Layer: ops.
  *
- * One kernel that never holds the matrix of scores, where the inputs are of the usual form; else matmul, softmax,
- * dropout, matmul. Derivation of the backward: docs/autograd.md. Heads that share a key are brought to the usual form
- * by views: see grouped.
+ * One kernel that never holds the matrix of scores, where the inputs are of the usual form; else, and on a backend
+ * without attention_mask_gradient where weights are dropped or the mask wants a gradient, matmul, softmax, dropout,
+ * matmul, by which the same weights are dropped. Derivation of the backward: docs/autograd.md. Heads that share a key
+ * are brought to the usual form by views: see grouped.
  */
 #include <float.h>
 #include <math.h>
 
+#include "device/graph.h"
 #include "ops/cast_policy.h"
 
 enum { Q, K, V, MASK, INPUTS };
@@ -65,12 +67,29 @@ static yk_status operands_prepare(int count, yk_tensor *const *from, yk_tensor *
 
 static yk_tensor *weights_of_heads(yk_tensor *const inputs[INPUTS], const yk__attention *p);
 
+/* The gradient of the mask, in the dtype of kernels; in[] is as attention_backward has it. */
+static yk_tensor *mask_gradient(const yk__attention *p, yk_tensor *const *in, const yk_tensor *out,
+                                const yk_tensor *gout, const yk_tensor *lse)
+{
+    yk_tensor *made =
+        yk__tensor_new(in[MASK]->ndim, in[MASK]->shape, NULL, (yk_dtype)in[MASK]->dtype, yk__device_of(in[MASK]));
+    if (!made || !made->numel)
+        return made;
+    if (!in[Q]->numel || !in[V]->numel)
+        return yk__tensor_if_ok(made, yk__raw_fill(made, 0));
+    yk__view q = as_heads(in[Q]), k = as_heads(in[K]), v = as_heads(in[V]), g = as_heads(gout), mask;
+    yk__view of_out = as_heads(out), l = lse_view(lse, &q), to = as_heads(made);
+    yk_status status = YK__SLOT(in[Q], attention_mask_gradient, p, &to, &g, &q, &k, &v,
+                                mask_view(&mask, in[MASK], &q, &k), &of_out, &l);
+    return yk__tensor_if_ok(made, status);
+}
+
 static yk_status attention_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
 {
     enum { OUT = INPUTS, GOUT, READ };
     const yk__attention *p = yk__context(node);
     yk_status status = YK_OK;
-    yk_tensor *from[READ], *in[READ], *made[3] = {NULL};
+    yk_tensor *from[READ], *in[READ], *made[INPUTS] = {NULL};
     for (int i = 0; i < GOUT; i++)
         from[i] = yk__saved(node, i, &status);
     from[GOUT] = gout;
@@ -97,13 +116,28 @@ static yk_status attention_backward(yk__node *node, yk_tensor *gout, yk_tensor *
         for (int i = 0; i < 3 && !status; i++)
             status = yk__raw_fill(made[i], 0);
     }
+    if (!status && yk__needs_grad(node, MASK)) {
+        made[MASK] = mask_gradient(p, in, in[OUT], in[GOUT], lse);
+        status = yk__status_of(made[MASK]);
+    }
     yk__release_all(READ, in);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < INPUTS; i++) {
         grads[i] = made[i] ? yk__narrow_to(made[i], (yk_dtype)from[i]->dtype) : NULL;
-        if (!status)
+        if (!status && made[i])
             status = yk__status_of(grads[i]);
     }
     return status;
+}
+
+/* The factors of dropout for all weights (...,L,S): 0, or 1 / (1 - p). */
+static yk_tensor *dropout_factors(const yk__attention *p, const yk_tensor *weights)
+{
+    yk_dtype dtype = (yk_dtype)weights->dtype;
+    yk_tensor *out = yk__scope_own(yk__tensor_new(weights->ndim, weights->shape, NULL, dtype, yk__device_of(weights)));
+    if (!out || yk__raw_fill(out, p->dropout < 1) || !out->numel || p->dropout == 1)
+        return out;
+    yk__view view = yk__view_of(out);
+    return YK__SLOT(out, dropout, &view, &view, p->stream, p->calls, p->dropout) ? NULL : out;
 }
 
 /* The whole matrix of weights is in memory here. */
@@ -119,13 +153,22 @@ static void attention_recorded(yk__node *node, yk_tensor *const *gouts, yk_tenso
         return;
     const int keys = -1;
     yk_tensor *weights = weights_of_heads(in, p), *gweights = yk_matmul(g, yk_transpose(in[V], -1, -2));
+    yk_tensor *kept = weights, *factors = weights && p->dropout > 0 ? dropout_factors(p, weights) : NULL;
+    if (factors) {
+        kept = yk_mul(weights, factors);
+        gweights = yk_mul(gweights, factors);
+    }
     yk_tensor *sums = yk_sum_dims(yk_mul(weights, gweights), &keys, 1, true);
-    yk_tensor *gscores = yk_mul_scalar(yk_mul(weights, yk_sub(gweights, sums)), p->scale);
-    yk_tensor *made[3] = {yk_matmul(gscores, in[K]), gscores ? yk_matmul(yk_transpose(gscores, -1, -2), in[Q]) : NULL,
-                          weights ? yk_matmul(yk_transpose(weights, -1, -2), g) : NULL};
-    for (int i = 0; i < 3; i++) {
-        if (yk__needs_grad(node, i) && made[i])
-            grads[i] = yk_cast(made[i], (yk_dtype)gouts[0]->dtype);
+    yk_tensor *gmask = yk_mul(weights, yk_sub(gweights, sums)), *gscores = yk_mul_scalar(gmask, p->scale);
+    yk_tensor *made[INPUTS] = {yk_matmul(gscores, in[K]),
+                               gscores ? yk_matmul(yk_transpose(gscores, -1, -2), in[Q]) : NULL,
+                               kept ? yk_matmul(yk_transpose(kept, -1, -2), g) : NULL, gmask};
+    for (int i = 0; i < INPUTS; i++) {
+        if (!yk__needs_grad(node, i) || !made[i])
+            continue;
+        yk__tensor_spec spec = yk__spec_of(in[i]);
+        spec.dtype = gouts[0]->dtype;
+        grads[i] = i == MASK ? yk__recorded_sum_to(made[i], &spec) : yk_cast(made[i], (yk_dtype)gouts[0]->dtype);
     }
 }
 
@@ -134,17 +177,21 @@ static void attention_describe(const void *context, yk__attributes *to)
     const yk__attention *p = context;
     yk__attribute_real(to, "scale", p->scale);
     yk__attribute_whole(to, "causal", p->causal);
+    yk__attribute_real(to, "dropout_p", p->dropout);
 }
 
-static yk_tensor *blockwise(yk_tensor *const inputs[INPUTS], const yk__attention *p)
+static yk_tensor *blockwise(yk_tensor *const inputs[INPUTS], const yk__attention *form)
 {
     static const yk__op op = {.name = "scaled_dot_product_attention",
                               .backward = attention_backward,
                               .recorded = attention_recorded,
                               .describe = attention_describe};
     yk_tensor *in[INPUTS];
+    yk__attention drawn = *form, *p = &drawn;
     if (operands_prepare(INPUTS, inputs, in))
         return NULL;
+    if (p->dropout > 0)
+        p->stream = yk__random_draw(yk__device_of(in[Q]), &p->calls);
     int ndim = in[Q]->ndim;
     int64_t shape[4], stride[4];
     memcpy(shape, in[Q]->shape, sizeof(shape[0]) * (size_t)ndim);
@@ -213,10 +260,18 @@ yk_tensor *yk__attention_weights(yk_tensor *q, yk_tensor *k, yk_tensor *mask, bo
     return weights_of_heads((yk_tensor *[INPUTS]){q, k, NULL, mask}, &p);
 }
 
-/* Any form, in several operations; a query that may look at nothing gives 0 here, too. */
-static yk_tensor *composed(yk_tensor *const inputs[INPUTS], const yk__attention *p, double dropout)
+/* True where the backend computes the form in blocks. */
+static bool in_blocks(yk_tensor *const inputs[INPUTS], const yk_attention_options *o)
 {
-    return yk_matmul(yk_dropout(weights_of_heads(inputs, p), dropout, true), inputs[V]);
+    const yk__backend *backend = yk__backend_for(inputs[Q]); /* one that lacks the slot has the others */
+    bool more = o->dropout_p > 0 || (inputs[MASK] && yk__wants_grad(inputs[MASK]));
+    return inputs[Q]->ndim <= 4 && backend->attention && (!more || backend->attention_mask_gradient);
+}
+
+/* Any form, in several operations; a query that may look at nothing gives 0 here, too. */
+static yk_tensor *composed(yk_tensor *const inputs[INPUTS], const yk__attention *p)
+{
+    return yk_matmul(yk_dropout(weights_of_heads(inputs, p), p->dropout, true), inputs[V]);
 }
 
 static bool check_mask(const yk_tensor *mask, const yk_tensor *q, const yk_tensor *k)
@@ -331,16 +386,14 @@ static yk_tensor *grouped(yk_tensor *const inputs[INPUTS], const yk__attention *
     const yk_tensor *q = inputs[Q];
     int ndim = q->ndim, at = ndim - 3;
     int64_t heads = inputs[K]->shape[at], times = q->shape[at] / heads;
-    bool usual = ndim <= 4 && inputs[V]->shape[at] == heads && yk__device_of(q).type == YK_CPU &&
-                 yk__backend_for(q)->attention && o->dropout_p == 0 && !(in[MASK] && yk__wants_grad(in[MASK]));
+    bool blocks = in_blocks(inputs, o);
+    bool usual = blocks && inputs[V]->shape[at] == heads && yk__device_of(q).type == YK_CPU;
     if (!usual) {
         for (int i = K; i <= V; i++)
             in[i] = repeat_heads(in[i], q->shape[at] / in[i]->shape[at]);
         if (!in[K] || !in[V])
             return NULL;
-        bool whole =
-            ndim <= 4 && yk__backend_for(q)->attention && o->dropout_p == 0 && !(in[MASK] && yk__wants_grad(in[MASK]));
-        return whole ? blockwise(in, p) : composed(in, p, o->dropout_p);
+        return blocks ? blockwise(in, p) : composed(in, p);
     }
     bool ok = true;
     in[MASK] = grouped_mask(in[MASK], q, heads, &ok);
@@ -373,16 +426,15 @@ yk_tensor *yk_scaled_dot_product_attention(yk_tensor *query, yk_tensor *key, yk_
     int ndim = query->ndim;
     double size = (double)query->shape[ndim - 1];
     yk__attention p = {.scale = yk__number_or(o.scale, 1 / sqrt(size)), .causal = o.is_causal};
+    p.dropout = o.dropout_p;
     if (o.enable_gqa && !heads_check(inputs))
         return NULL;
     if (o.enable_gqa &&
         (key->shape[ndim - 3] != query->shape[ndim - 3] || value->shape[ndim - 3] != query->shape[ndim - 3])) {
         YK__WITHIN_SCOPE(grouped(inputs, &p, &o));
     }
-    bool usual = ndim <= 4 && key->ndim == ndim && value->ndim == ndim && o.dropout_p == 0 &&
-                 !(o.attn_mask && yk__wants_grad(o.attn_mask));
+    bool usual = key->ndim == ndim && value->ndim == ndim && in_blocks(inputs, &o);
     for (int d = 0; usual && d < ndim - 2; d++)
         usual = query->shape[d] == key->shape[d] && query->shape[d] == value->shape[d];
-    usual = usual && yk__backend_for(query)->attention; /* a backend that lacks the slot has the others */
-    return usual ? blockwise(inputs, &p) : composed(inputs, &p, o.dropout_p);
+    return usual ? blockwise(inputs, &p) : composed(inputs, &p);
 }

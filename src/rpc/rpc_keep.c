@@ -116,7 +116,9 @@ yk_status yk__keep_load(yk_call *call)
     const yk_value *state = d ? yk_value_get(d, "state") : NULL;
     const char *cls = state ? yk_value_as_string(yk_value_get(d, "class")) : NULL;
     void *object = NULL;
-    if (cls && strcmp(cls, o->name) != 0)
+    if (d && !cls && !yk_last_error())
+        yk__fail(YK_ERR_FORMAT, "it is no snapshot of an object, which is a dict of \"class\", \"name\" and \"state\"");
+    else if (cls && strcmp(cls, o->name) != 0)
         yk__fail(YK_ERR_STATE, "it is of class '%.127s', and '%s' is wanted", cls, o->name);
     else if (cls && !(object = o->cls->load(state)) && !yk_last_error())
         yk__fail(YK_ERR_CALLBACK, "the class's load gave nothing, without saying why");

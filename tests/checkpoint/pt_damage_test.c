@@ -4,6 +4,7 @@
  */
 #include "checkpoint/formats/pt.h"
 #include "tests/checkpoint/pt_files.h"
+#include "tests/support/machine.h"
 
 /* ---- cut and bit by bit ------------------------------------------------------------------------------------------ */
 
@@ -48,7 +49,8 @@ static size_t check_bits(const golden_pt *g, bool same)
     yk_value *right = read_bytes(bytes, size);
     expect_ok(right ? 0 : 1);
     size_t accepted = 0;
-    for (size_t bit = 0; bit < 8 * size; bit++) {
+    const size_t step = (size_t)sanitized_size(1, 3);
+    for (size_t bit = 0; bit < 8 * size; bit += step) {
         copy[bit / 8] ^= (unsigned char)(1 << bit % 8);
         yk_value *value = read_bytes(copy, size);
         copy[bit / 8] = bytes[bit / 8];
@@ -65,7 +67,7 @@ static size_t check_bits(const golden_pt *g, bool same)
     }
     yk_value_release(right);
     free(copy);
-    return accepted;
+    return accepted * step;
 }
 
 static void test_bits(void **state)

@@ -5,10 +5,10 @@
 . tests/support/tap.bash
 needs_proc "processes are looked for there"
 unset OMP_NUM_THREADS MASTER_ADDR MASTER_PORT YOKE_JOB_SECRET_FILE YOKE_JOB_SECRET_FD YOKE_SHARED_MEMORY YOKE_HOST_ID
-worker=${YOKE%/*}/tests/elastic/survive_test
+needs_built tests/elastic/survive_test
+worker=$built
 preload=$(faketime -m -f +0 printenv LD_PRELOAD 2> /dev/null)
-if [ ! -x "$worker" ] || [ -z "$preload" ] || [ -n "${SANITIZE:-}" ]; then
-    [ -x "$worker" ] || why="this build has no tests/elastic/survive_test"
+if [ -z "$preload" ] || [ -n "${SANITIZE:-}" ]; then
     [ -z "${SANITIZE:-}" ] || why="a sanitizer's library has to be the first that is loaded"
     skip "clocks that are hours apart" "${why:-there is no faketime}"
     finish

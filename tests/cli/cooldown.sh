@@ -5,7 +5,8 @@
 . tests/support/tap.bash
 needs_proc "processes are looked for there"
 unset OMP_NUM_THREADS PYTHONUNBUFFERED MASTER_ADDR MASTER_PORT TORCHELASTIC_ERROR_FILE YOKE_JOB_SECRET_FILE YOKE_JOB_SECRET_FD YOKE_SHARED_MEMORY YOKE_HOST_ID
-worker=${YOKE%/*}/tests/elastic/survive_test
+needs_built tests/elastic/survive_test
+worker=$built
 free_ports 32700 12
 trap '[ $BASHPID != $$ ] || { kill -KILL "${pid[@]}" 2> /dev/null; rm -rf "$work"; }' EXIT
 wait=$(patience 3) # of a host that has failed once
@@ -157,12 +158,6 @@ done
 wrong "--fail-cooldown 10:5 first 10 s longest 5 s" --fail-cooldown 10:5 --nnodes 1:2 --master-addr a true
 wrong "--fail-cooldown 1:5 --nnodes MIN:MAX 2" --fail-cooldown 1:5 --nnodes 2 --master-addr a true
 wrong "--fail-cooldown 1:5 --nnodes MIN:MAX 1" --fail-cooldown 1:5 true
-
-if [ ! -x "$worker" ]; then
-    skip "programs that survive" "this build has no tests/elastic/survive_test"
-    finish
-    exit
-fi
 
 # ---- the processes of the others go on: nodes come in vain, and node 0 is lost
 next

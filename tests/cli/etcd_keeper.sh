@@ -5,12 +5,8 @@
 . tests/support/tap.bash
 needs_proc "processes are looked for there"
 unset OMP_NUM_THREADS MASTER_ADDR MASTER_PORT YOKE_JOB_SECRET_FILE YOKE_JOB_SECRET_FD YOKE_SHARED_MEMORY
-worker=${YOKE%/*}/tests/elastic/survive_test
-if [ ! -x "$worker" ]; then
-    skip "a keeper that is killed" "this build has no tests/elastic/survive_test"
-    finish
-    exit
-fi
+needs_built tests/elastic/survive_test
+worker=$built
 etcd_needs "a keeper that is killed"
 trap '[ $BASHPID != $$ ] || { kill -KILL "${pid[@]}" 2> /dev/null; etcd_end; rm -rf "$work"; }' EXIT
 trap 'exit 1' INT TERM HUP

@@ -51,6 +51,12 @@ ok "it is the same one" [ "$(sed -n 's/^worker[123]: test accuracy//p' out | sor
 example 2 "parameter_server alone" "$examples/parameter_server"
 ok "says how to start it" grep -q "yoke run -n 4" err
 
+example 0 "batched_updates" "$YOKE" run --no-prefix -n 4 -- "$examples/batched_updates"
+ok "three trainers see one network that has learned" [ "$(awk '/^worker[123]: test accuracy/ && $NF > 0.85 { print $NF }' out | sort | uniq -c | awk '{ print $1 }')" = 3 ]
+ok "its weights are those of one process" grep -qx "worker1: the weights are those of one process" out
+example 2 "batched_updates alone" "$examples/batched_updates"
+ok "says how to start it" grep -q "yoke run -n 4" err
+
 rows="$examples/parameter_server_rows"
 example 0 "parameter_server_rows" "$YOKE" run --no-prefix -n 2 --role ps "$rows" : -n 3 --role trainer "$rows"
 ok "three trainers learn" [ "$(awk '/^trainer[012]: step 300/ && $7 + 0 < 0.05' out | wc -l)" = 3 ]

@@ -5,11 +5,10 @@
 here=$PWD
 . tests/support/tap.bash
 
-program=$(dirname "$YOKE")/tests/parity/handover_test
+needs_built tests/parity/handover_test
+program=$built
 if ! find_python torch; then
     skip "half in PyTorch, half in yoke" "there is no Python with torch"
-elif [ ! -x "$program" ]; then
-    skip "half in PyTorch, half in yoke" "there is no $program"
 else
     # One thread each: on a busy machine the others of a BLAS wait for their turn, and spin.
     OMP_NUM_THREADS=1 "$python" -W ignore "$here/tests/parity/handover.py" --program "$program" --steps 4 --batch 8 \

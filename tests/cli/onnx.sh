@@ -3,11 +3,10 @@
 # onnxruntime computes the same to 1e-5, with batches of 1 and 4.
 root=$PWD
 . tests/support/tap.bash
-program=$(dirname "$YOKE")/tests/onnx/onnx_export_test
+needs_built tests/onnx/onnx_export_test
+program=$built
 [ -z "${YOKE_TEST_ONNX:-}" ] || export PYTHONPATH=$YOKE_TEST_ONNX
-if [ ! -x "$program" ]; then
-    skip "onnxruntime computes what yoke does" "this build has no tests/onnx/onnx_export_test"
-elif ! find_python "onnx onnxruntime"; then
+if ! find_python "onnx onnxruntime"; then
     skip "onnxruntime computes what yoke does" "this Python has no onnx or no onnxruntime"
 else
     mkdir files

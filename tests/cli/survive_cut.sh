@@ -4,11 +4,11 @@
 # of a run without a fault. The nodes are network namespaces of this machine, joined by a bridge in a fourth.
 . tests/support/tap.bash
 unset OMP_NUM_THREADS MASTER_ADDR MASTER_PORT YOKE_JOB_SECRET_FILE YOKE_JOB_SECRET_FD YOKE_SHARED_MEMORY
-worker=${YOKE%/*}/tests/elastic/survive_test
+needs_built tests/elastic/survive_test
+worker=$built
 missing=
 [ "$(id -u)" = 0 ] || missing="it takes root"
 command -v ip > /dev/null || missing="it takes ip (iproute2)"
-[ -x "$worker" ] || missing="this build has no tests/elastic/survive_test"
 spaces=()
 for n in 0 1 2 x; do
     spaces+=("yv$$$n")

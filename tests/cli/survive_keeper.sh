@@ -7,12 +7,8 @@
 . tests/support/tap.bash
 needs_proc "processes are looked for there"
 unset OMP_NUM_THREADS MASTER_ADDR MASTER_PORT YOKE_JOB_SECRET_FILE YOKE_JOB_SECRET_FD YOKE_SHARED_MEMORY
-worker=${YOKE%/*}/tests/elastic/survive_test
-if [ ! -x "$worker" ]; then
-    skip "a keeper that is killed" "this build has no tests/elastic/survive_test"
-    finish
-    exit
-fi
+needs_built tests/elastic/survive_test
+worker=$built
 export OMP_NUM_THREADS=1 YOKE_LOG=info
 free_ports 32100 12
 program=("$worker" worker result)

@@ -23,12 +23,8 @@ refused 2 "--witness empty" run --nnodes 2:3 --witness "" --master-addr localhos
 refused 2 "--witness c --rdzv etcd" run --nnodes 2:3 --witness c --rdzv etcd://localhost -- true
 refused 1 "--witness no-such-host.invalid" run --nnodes 2:3 --witness no-such-host.invalid --master-addr localhost -- true
 
-worker=${YOKE%/*}/tests/elastic/survive_test
-if [ ! -x "$worker" ]; then
-    skip "nodes with a witness" "this build has no tests/elastic/survive_test"
-    finish
-    exit
-fi
+needs_built tests/elastic/survive_test
+worker=$built
 
 # node HOST MIN:MAX ARGUMENTS...: a launcher in the background; its output goes to out.HOST and err.HOST.
 declare -A pid

@@ -25,8 +25,10 @@ static void test_processes(void **unused)
 {
     test_layout = UNEVEN;
     test_3_processes(unused);
-    test_layout = BLOCKS;
-    test_8_processes(unused);
+    if (sanitized_size(1, 0)) {
+        test_layout = BLOCKS;
+        test_8_processes(unused);
+    }
 }
 #endif
 

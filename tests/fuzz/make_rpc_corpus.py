@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Writes the first inputs of fuzz_rpc (values of every kind, a ring, one of every message) and of fuzz_rpc_calls (calls
-of the library's own functions and classes, and answers to all that it asks of other workers).
+"""Writes the first inputs of fuzz_rpc (values of every kind, a ring, one of every message), of fuzz_rpc_calls (calls
+of the library's own functions and classes, and answers to all that it asks of other workers) and of fuzz_rpc_keep
+(snapshots of objects).
 
 usage: tests/fuzz/make_rpc_corpus.py tests/fuzz/corpus
 """
+import io
 import os
 import struct
 import sys
+import zipfile
 
 VALUE, RING, CALLER, WORKER = b"\0", b"\1", b"\2", b"\3"
 
@@ -222,7 +225,66 @@ call_inputs = {
     "store_member": b"\1\x08" + b"name host 12 127.0.0.1:80", "store_member_long": b"\1\x08" + b"n" * 150 + b" h 1 1.2.3.4:5",
     "store_member_short": b"\1\x08" + b"name host", "store_member_port": b"\1\x08" + b"name host 99999999999 1.2.3.4:99999",
 }
-for target, files in ("fuzz_rpc", inputs), ("fuzz_rpc_calls", call_inputs):
+
+# fuzz_rpc_keep: files, members with right checksums, values.
+KNOWN = 4
+
+
+def picked(text):
+    return b"X" + struct.pack("<I", len(text)) + text
+
+
+def stored(storage, count, size):
+    """A tensor (size) of the storage, in a pickle."""
+    return (b"ctorch._utils\n_rebuild_tensor_v2\n((" + picked(b"storage") + b"ctorch\nFloatStorage\n" + picked(storage)
+            + picked(b"cpu") + b"K" + bytes([count]) + b"tQK\0" + size + b"\x89ccollections\nOrderedDict\n)RtR")
+
+
+def snapshot(state, cls=b"whole"):
+    return b"\x80\2}(" + picked(b"class") + picked(cls) + picked(b"name") + picked(b"kept") + picked(b"state") + state + b"u."
+
+
+def archive(**members):
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as file:
+        for name, content in members.items():
+            file.writestr(zipfile.ZipInfo("archive/" + name.replace("_", "/", 1) if name != "pickle" else "archive/data.pkl"), content)
+    return data.getvalue()
+
+
+def members(*each):
+    return b"".join(struct.pack("<BH", i, len(content)) + content for i, content in each)
+
+
+WEIGHTS = stored(b"0", 6, b"K\2K\3\x86K\3K\1\x86")
+PROGRAM = b"}(" + picked(b"sum") + b"K\5" + picked(b"texts") + b"](" + picked(b"a") + b"e" + picked(b"weights") + WEIGHTS + b"u"
+STATE = mapping(sum=integer(5), texts=listed(string(b"a"), string(b"b")), weights=tensor(2, 3))
+FLOATS = struct.pack("<6f", *range(6))
+keep_inputs = {
+    "file": b"\0" + archive(pickle=snapshot(PROGRAM), data_0=FLOATS, version=b"3\n"),
+    "file_known": bytes([KNOWN]) + archive(pickle=snapshot(PROGRAM, b"known"), data_0=FLOATS, version=b"3\n"),
+    "file_cut": b"\0" + archive(pickle=snapshot(PROGRAM), data_0=FLOATS)[:300], "file_empty": b"\0", "file_text": b"\0{}",
+    "members": b"\1" + members((0, snapshot(PROGRAM)), (1, FLOATS), (3, b"3\n"), (4, b"little")),
+    "members_known": bytes([KNOWN + 1]) + members((0, snapshot(PROGRAM, b"known")), (1, FLOATS), (3, b"3\n")),
+    "members_big": b"\1" + members((0, snapshot(PROGRAM)), (1, FLOATS), (4, b"big")),
+    "members_short": b"\1" + members((0, snapshot(PROGRAM)), (1, FLOATS[:8])),
+    "members_twice": b"\1" + members((0, snapshot(b"N")), (0, snapshot(b"N"))), "members_none": b"\1",
+    "members_shared": b"\1" + members((0, snapshot(b"(" + WEIGHTS + stored(b"0", 6, b"K\3\x85K\0\x85") + b"t")), (1, FLOATS)),
+    "members_complex": b"\1" + members((0, snapshot(b"](K\1cbuiltins\ncomplex\nG" + b"\0" * 8 + b"G" + b"\0" * 8 + b"\x86Re"))),
+    "members_ordered": b"\1" + members((0, snapshot(b"ccollections\nOrderedDict\n)R(" + picked(b"k") + b"K\1u"))),
+    "members_class": b"\1" + members((0, snapshot(b"cos\nsystem\n" + picked(b"true") + b"\x85R"))),
+    "other_class": b"\1" + members((0, snapshot(PROGRAM, b"known"))),
+    "state": b"\2" + STATE, "state_known": bytes([KNOWN + 2]) + STATE, "state_none": b"\2" + NONE,
+    "state_list": bytes([KNOWN + 2]) + listed(INT), "state_texts": bytes([KNOWN + 2]) + mapping(sum=integer(1), texts=DICT, weights=NONE),
+    "state_sum": bytes([KNOWN + 2]) + mapping(sum=string(b"x"), texts=listed(INT), weights=tensor(3, 2)),
+    "state_nested": b"\2" + listed(listed(listed(INT, kind=8), kind=9), DICT, tensor(2, 3), tensor(3, 0, dtype=4), tensor(), b"\6" + struct.pack("<Q", 3) + b"a\0b", real(float("nan"))),
+    "state_ordered": b"\2" + b"\x0b" + bytes([64, 3, 2, 0, 1]) + struct.pack("<3q", 2, 1, 3) + b"\x3f" * 24,
+    "state_deep": b"\2" + b"\7\1\0\0\0" * 197 + NONE, "state_reference": b"\2" + listed(reference(REFERENCE)),
+    "whole": b"\3" + mapping(**{"class": string(b"whole"), "name": string(b"kept"), "state": STATE}),
+    "whole_without_class": b"\3" + mapping(state=STATE), "whole_without_state": b"\3" + mapping(**{"class": string(b"whole")}),
+    "whole_class_number": b"\3" + mapping(**{"class": INT, "state": NONE}), "whole_list": b"\3" + listed(INT), "whole_tensor": b"\3" + tensor(3),
+}
+for target, files in ("fuzz_rpc", inputs), ("fuzz_rpc_calls", call_inputs), ("fuzz_rpc_keep", keep_inputs):
     folder = os.path.join(sys.argv[1], target)
     os.makedirs(folder, exist_ok=True)
     for name, data in files.items():

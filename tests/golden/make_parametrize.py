@@ -28,7 +28,16 @@ CASES = {
     "spectral_conv": (lambda: spectral_norm(nn.Conv2d(2, 4, 3), n_power_iterations=2), (2, 2, 5, 5)),
     "spectral_transposed": (lambda: spectral_norm(nn.ConvTranspose2d(2, 4, 3)), (2, 2, 3, 3)),
     "spectral_vector": (lambda: spectral_norm(nn.Linear(4, 3), "bias", eps=1e-3), (5, 4)),
+    "lstm": (lambda: weight_norm(nn.LSTM(3, 2), "weight_hh_l0"), (4, 2, 3)),
+    "gru": (lambda: weight_norm(weight_norm(nn.GRU(3, 2, 2, bidirectional=True), "weight_ih_l1_reverse"),
+                                "weight_hh_l0", dim=1), (4, 2, 3)),
 }
+WEIGHTS = {"bias": "bias", "spectral_vector": "bias", "lstm": "weight_hh_l0", "gru": "weight_hh_l0"}
+
+
+def output(net, x):
+    out = net(x)
+    return out[0] if isinstance(out, tuple) else out
 
 
 def numbers(net):
@@ -38,7 +47,7 @@ def numbers(net):
 sections = []
 for name, (make, shape) in CASES.items():
     net = make()
-    weight = {"bias": "bias", "spectral_vector": "bias"}.get(name, "weight")
+    weight = WEIGHTS.get(name, "weight")
     count = torch.Size(shape).numel()
     x = torch.tensor([(i * 0.7) for i in range(count)]).sin().reshape(shape)
     sections += [(name + "_names", list(net.state_dict())), (name + "_state", numbers(net))]
@@ -46,14 +55,14 @@ for name, (make, shape) in CASES.items():
     rows = []
     for step in range(STEPS):
         optimizer.zero_grad()
-        out = net(x)
+        out = output(net, x)
         pull = torch.tensor([(k % 5 + 1) / 8 for k in range(out.numel())]).reshape(out.shape)
         loss = (out.square() * pull).sum()
         loss.backward()
         optimizer.step()
         rows += [loss.item()] + numbers(net)
     net.eval()
-    sections += [(name, rows), (name + "_eval", net(x).detach().flatten().tolist())]
+    sections += [(name, rows), (name + "_eval", output(net, x).detach().flatten().tolist())]
     parametrize.remove_parametrizations(net, weight)
     sections.append((name + "_removed", getattr(net, weight).detach().flatten().tolist()))
 golden_file.write("parametrize", "make_parametrize.py", "weight_norm and spectral_norm", sections)

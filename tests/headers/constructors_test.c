@@ -200,6 +200,15 @@ static yk_module *make_bilinear(void)
 {
     return yk_bilinear_create(1, 2, 3, NULL);
 }
+#define FRACTIONAL YK_OPTIONS(yk_fractional_max_pool_options, .kernel = {2, 2, 2}, .output_size = {2, 2, 2})
+static yk_module *make_fractional_max_pool2d(void)
+{
+    return yk_fractional_max_pool2d_create(FRACTIONAL);
+}
+static yk_module *make_fractional_max_pool3d(void)
+{
+    return yk_fractional_max_pool3d_create(FRACTIONAL);
+}
 static yk_module *make_max_unpool1d(void)
 {
     return yk_max_unpool1d_create(UNPOOL);
@@ -235,6 +244,10 @@ static yk_module *make_layer_norm(void)
 static yk_module *make_dropout(void)
 {
     return yk_dropout_create(0.5);
+}
+static yk_module *make_embedding_bag(void)
+{
+    return yk_embedding_bag_create(2, 2, NULL);
 }
 static yk_module *make_embedding(void)
 {
@@ -529,6 +542,8 @@ static const struct {
     {"yk_cosine_similarity_create", make_cosine_similarity},
     {"yk_pairwise_distance_create", make_pairwise_distance},
     {"yk_bilinear_create", make_bilinear},
+    {"yk_fractional_max_pool2d_create", make_fractional_max_pool2d},
+    {"yk_fractional_max_pool3d_create", make_fractional_max_pool3d},
     {"yk_max_unpool1d_create", make_max_unpool1d},
     {"yk_max_unpool2d_create", make_max_unpool2d},
     {"yk_max_unpool3d_create", make_max_unpool3d},
@@ -546,6 +561,7 @@ static const struct {
     {"yk_layer_norm_create", make_layer_norm},
     {"yk_dropout_create", make_dropout},
     {"yk_embedding_create", make_embedding},
+    {"yk_embedding_bag_create", make_embedding_bag},
     {"yk_lstm_cell_create", make_lstm_cell},
     {"yk_lstm_create", make_lstm},
     {"yk_gru_cell_create", make_gru_cell},

@@ -354,6 +354,15 @@ MEASURE(triplet_margin, yk_triplet_margin_loss_options, margin, triplet_of, .swa
 MEASURE(triplet_p, yk_triplet_margin_loss_options, p, triplet_of, .swap = false)
 MEASURE(triplet_eps, yk_triplet_margin_loss_options, eps, triplet_of, .swap = false)
 MEASURE(triplet_reduction, yk_triplet_margin_loss_options, reduction, triplet_of, .swap = false)
+static double multi_margin_of(const yk_multi_margin_loss_options *o)
+{
+    yk_tensor *target =
+        yk_from_data((int64_t[]){0, 2, 1, 0}, YK_SHAPE(4), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
+    return digest(yk_multi_margin_loss(numbers(YK_SHAPE(4, 3)), target, o));
+}
+MEASURE(multi_margin_p, yk_multi_margin_loss_options, p, multi_margin_of, .margin = 1)
+MEASURE(multi_margin_margin, yk_multi_margin_loss_options, margin, multi_margin_of, .p = 1)
+MEASURE(multi_margin_reduction, yk_multi_margin_loss_options, reduction, multi_margin_of, .p = 1)
 static double focal_of(const yk_sigmoid_focal_loss_options *o)
 {
     return digest(yk_sigmoid_focal_loss(numbers(YK_SHAPE(4, 3)), shares(), o));
@@ -722,6 +731,15 @@ MEASURE_TRIPLE(unpool_kernel, yk_max_unpool_options, kernel, unpool_of, .stride 
 MEASURE_TRIPLE(unpool_stride, yk_max_unpool_options, stride, unpool_of, .kernel = {2, 2, 2})
 MEASURE_TRIPLE(unpool_padding, yk_max_unpool_options, padding, unpool_of, .kernel = {3, 3, 3})
 MEASURE_TRIPLE(unpool_output_size, yk_max_unpool_options, output_size, unpool_of, .kernel = {2, 2, 2})
+static double fractional_of(const yk_fractional_max_pool_options *o)
+{
+    yk_fractional_max_pool_options sampled = *o;
+    sampled.random_samples = yk_zeros(YK_SHAPE(1, 2, 2), f64);
+    return digest(yk_fractional_max_pool2d(numbers(YK_SHAPE(1, 2, 6, 6)), &sampled));
+}
+MEASURE_TRIPLE(fractional_kernel, yk_fractional_max_pool_options, kernel, fractional_of, .output_size = {3, 3, 3})
+MEASURE_TRIPLE(fractional_size, yk_fractional_max_pool_options, output_size, fractional_of, .kernel = {2, 2, 2})
+MEASURE_TRIPLE(fractional_ratio, yk_fractional_max_pool_options, output_ratio, fractional_of, .kernel = {2, 2, 2})
 static double group_norm_eps(double v)
 {
     return digest(yk_group_norm(numbers(YK_SHAPE(2, 4, 3)), 2, NULL, NULL, v));
@@ -753,6 +771,24 @@ static double embedding_of(const yk_embedding_options *o) /* the row that is zer
             return (double)row;
     return m ? -1 : NAN;
 }
+static yk_tensor *bag_index(void)
+{
+    return yk_from_data((int64_t[]){0, 1, 2, 1, 3, 4}, YK_SHAPE(2, 3), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
+}
+static double bag_of(const yk_embedding_bag_options *o)
+{
+    return digest(yk_embedding_bag(bag_index(), numbers(YK_SHAPE(5, 3)), o));
+}
+MEASURE(bag_mode, yk_embedding_bag_options, mode, bag_of, .padding_idx = YK_NOT_GIVEN)
+MEASURE(bag_padding_idx, yk_embedding_bag_options, padding_idx, bag_of, .mode = YK_BAG_MEAN)
+static double bag_layer_of(const yk_embedding_bag_module_options *o)
+{
+    yk_manual_seed(1);
+    yk_module *m = yk_embedding_bag_create(5, 3, o);
+    return m ? digest(yk_cast(yk_forward(m, bag_index()), YK_F64)) : NAN;
+}
+MEASURE(bag_layer_mode, yk_embedding_bag_module_options, mode, bag_layer_of, .sparse = false)
+MEASURE(bag_layer_padding_idx, yk_embedding_bag_module_options, padding_idx, bag_layer_of, .mode = YK_BAG_MEAN)
 MEASURE(embedding_padding_idx, yk_embedding_options, padding_idx, embedding_of, .padding_idx = YK_NOT_GIVEN)
 
 static const int64_t hidden_sizes[] = {7, 5};

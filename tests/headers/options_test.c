@@ -211,6 +211,13 @@ static const row rows[] = {
     {"yk_triplet_margin_loss_options", "swap", .kind = FLAG},
     {"yk_triplet_margin_loss_options", "reduction", .kind = WHOLE, .measure = triplet_reduction, .fallback = 0,
      .other = 1, .refused = {-1, 3}},
+    {"yk_multi_margin_loss_options", "p", .kind = WHOLE, .measure = multi_margin_p, .fallback = 1, .other = 2,
+     .refused = {-1, 3}},
+    {"yk_multi_margin_loss_options", "margin", .kind = NUMBER, .measure = multi_margin_margin, .fallback = 1,
+     .other = 3, .refused = {INFINITY}},
+    {"yk_multi_margin_loss_options", "weight", .kind = OBJECT},
+    {"yk_multi_margin_loss_options", "reduction", .kind = WHOLE, .measure = multi_margin_reduction, .fallback = 0,
+     .other = 1, .refused = {-1, 3}},
     {"yk_sigmoid_focal_loss_options", "alpha", .kind = NUMBER, .measure = focal_alpha, .fallback = 0.25, .other = 0.5,
      .refused = {1.5}},
     {"yk_sigmoid_focal_loss_options", "gamma", .kind = NUMBER, .measure = focal_gamma, .fallback = 2, .other = 1,
@@ -327,6 +334,13 @@ static const row rows[] = {
      .refused = {-1}},
     {"yk_max_unpool_options", "output_size", .kind = WHOLE, .measure = unpool_output_size, .fallback = 4, .other = 5,
      .refused = {-1, 6, 2}, .stated = "(size - 1) stride - 2 padding + kernel"},
+    {"yk_fractional_max_pool_options", "kernel", .kind = WHOLE, .measure = fractional_kernel, .fallback = NONE,
+     .other = 3, .refused = {-1, 5}, .stated = "no default"},
+    {"yk_fractional_max_pool_options", "output_size", .kind = WHOLE, .measure = fractional_size, .fallback = NONE,
+     .other = 3, .refused = {-1, 6}, .stated = "One of the two", .word = "windows"},
+    {"yk_fractional_max_pool_options", "output_ratio", .kind = ABOVE, .measure = fractional_ratio, .fallback = NONE,
+     .other = 0.5, .refused = {-0.5, 1}, .stated = "one of the two"},
+    {"yk_fractional_max_pool_options", "random_samples", .kind = OBJECT},
     {"yk_layer_norm_options", "eps", .kind = NUMBER, .measure = layer_norm_layer_eps, .fallback = 1e-5, .other = 1,
      .refused = {-1e-5, INFINITY}},
     {"yk_layer_norm_options", "elementwise_affine", .kind = FLAG},
@@ -334,6 +348,20 @@ static const row rows[] = {
     {"yk_embedding_options", "padding_idx", .kind = WHOLE, .measure = embedding_padding_idx, .fallback = YK_NOT_GIVEN,
      .other = 1, .refused = {5, -6}, .stated = "not given: none", .zero = true},
     {"yk_embedding_options", "sparse", .kind = FLAG},
+    {"yk_embedding_bag_options", "mode", .kind = WHOLE, .measure = bag_mode, .fallback = YK_BAG_MEAN,
+     .other = YK_BAG_SUM, .refused = {-1, 3}},
+    {"yk_embedding_bag_options", "offsets", .kind = OBJECT},
+    {"yk_embedding_bag_options", "per_sample_weights", .kind = OBJECT},
+    {"yk_embedding_bag_options", "include_last_offset", .kind = FLAG},
+    {"yk_embedding_bag_options", "padding_idx", .kind = WHOLE, .measure = bag_padding_idx, .fallback = YK_NOT_GIVEN,
+     .other = 1, .refused = {5, -6}, .stated = "not given: none", .zero = true},
+    {"yk_embedding_bag_options", "sparse", .kind = FLAG},
+    {"yk_embedding_bag_module_options", "mode", .kind = WHOLE, .measure = bag_layer_mode, .fallback = YK_BAG_MEAN,
+     .other = YK_BAG_SUM, .refused = {-1, 3}},
+    {"yk_embedding_bag_module_options", "include_last_offset", .kind = FLAG},
+    {"yk_embedding_bag_module_options", "padding_idx", .kind = WHOLE, .measure = bag_layer_padding_idx,
+     .fallback = YK_NOT_GIVEN, .other = 1, .refused = {5, -6}, .stated = "as for yk_embedding_options", .zero = true},
+    {"yk_embedding_bag_module_options", "sparse", .kind = FLAG},
     {"yk_lstm_cell_options", "bias", .kind = FLAG},
     {"yk_lstm_module_options", "num_layers", .kind = WHOLE, .measure = lstm_layer_num_layers, .fallback = 1, .other = 2,
      .refused = {-1, 10001}},
@@ -1567,6 +1595,7 @@ static bool rpc_with(const yk_rpc_options *o)
     X(kl_div, yk_kl_div_options, yk_kl_div(ones(), ones(), o))                                                         \
     X(gaussian_nll_loss, yk_gaussian_nll_loss_options, yk_gaussian_nll_loss(ones(), ones(), ones(), o))                \
     X(triplet_margin_loss, yk_triplet_margin_loss_options, yk_triplet_margin_loss(ones(), ones(), ones(), o))          \
+    X(multi_margin_loss, yk_multi_margin_loss_options, yk_multi_margin_loss(ones(), ones(), o))                        \
     X(sigmoid_focal_loss, yk_sigmoid_focal_loss_options, yk_sigmoid_focal_loss(ones(), ones(), o))                     \
     X(ctc_loss, yk_ctc_loss_options, yk_ctc_loss(ones(), ones(), ones(), ones(), o))                                   \
     X(load, yk_load_options, !yk_module_load_state_dict(layer(), yk_module_state_dict(layer()), o, NULL))              \
@@ -1589,9 +1618,14 @@ static bool rpc_with(const yk_rpc_options *o)
       yk_max_unpool1d(ones(), ones(), o) || yk_max_unpool2d(ones(), ones(), o) ||                                      \
           yk_max_unpool3d(ones(), ones(), o) || yk_max_unpool1d_create(o) || yk_max_unpool2d_create(o) ||              \
           yk_max_unpool3d_create(o))                                                                                   \
+    X(fractional_max_pool, yk_fractional_max_pool_options,                                                             \
+      yk_fractional_max_pool2d(ones(), o) || yk_fractional_max_pool3d(ones(), o) ||                                    \
+          yk_fractional_max_pool2d_create(o) || yk_fractional_max_pool3d_create(o))                                    \
     X(rms_norm, yk_rms_norm_options, yk_rms_norm_create(YK_SHAPE(4), o))                                               \
     X(layer_norm, yk_layer_norm_options, yk_layer_norm_create(YK_SHAPE(4), o))                                         \
     X(embedding, yk_embedding_options, yk_embedding_create(4, 2, o))                                                   \
+    X(embedding_bag, yk_embedding_bag_options, yk_embedding_bag(ones(), ones(), o))                                    \
+    X(embedding_bag_module, yk_embedding_bag_module_options, yk_embedding_bag_create(4, 2, o))                         \
     X(lstm_cell, yk_lstm_cell_options, yk_lstm_cell_create(2, 2, o))                                                   \
     X(lstm_module, yk_lstm_module_options, yk_lstm_create(2, 2, o))                                                    \
     X(gru_cell, yk_gru_cell_options, yk_gru_cell_create(2, 2, o))                                                      \

@@ -289,7 +289,7 @@ static yk__outcome odd_end(void)
 /* A report of one node of the job about itself: anything. */
 static void odd_report(fake_node *f)
 {
-    unsigned kind = 1 + (unsigned)below(REPORT_VIEW + 1);
+    unsigned kind = 1 + (unsigned)below(REPORT_RECALL + 1);
     uint64_t id = below(8) ? f->id : random_bits();
     yk__wire wire = yk__agent_report(kind, id);
     unsigned char noise[300];

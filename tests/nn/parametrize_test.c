@@ -13,9 +13,9 @@
 
 enum { STEPS = 4 };
 
-static const char *const cases[] = {"linear",         "linear_all", "conv",          "conv_dim",
-                                    "bias",           "spectral",   "spectral_conv", "spectral_transposed",
-                                    "spectral_vector"};
+static const char *const cases[] = {
+    "linear",          "linear_all", "conv", "conv_dim", "bias", "spectral", "spectral_conv", "spectral_transposed",
+    "spectral_vector", "lstm",       "gru"};
 enum { CASES = sizeof(cases) / sizeof(*cases) };
 
 static bool is(const char *name, const char *other)
@@ -23,9 +23,11 @@ static bool is(const char *name, const char *other)
     return strcmp(name, other) == 0;
 }
 
-static bool of_bias(const char *name)
+static const char *weight_of(const char *name)
 {
-    return is(name, "bias") || is(name, "spectral_vector");
+    return is(name, "bias") || is(name, "spectral_vector") ? "bias"
+           : is(name, "lstm") || is(name, "gru")           ? "weight_hh_l0"
+                                                           : "weight";
 }
 
 /* The module that make_parametrize.py has under this name, and its input. */
@@ -54,7 +56,18 @@ static yk_module *make(const char *name, yk_tensor **x)
         m = yk_spectral_norm(yk_conv_transpose2d_create(2, 4, 3, NULL), "weight", NULL);
     if (is(name, "spectral_vector"))
         m = yk_spectral_norm(yk_linear_create(4, 3, NULL), "bias", YK_OPTIONS(yk_spectral_norm_options, .eps = 1e-3));
+    if (is(name, "lstm"))
+        m = yk_weight_norm(yk_lstm_create(3, 2, NULL), "weight_hh_l0", NULL);
+    if (is(name, "gru")) {
+        m = yk_gru_create(3, 2, YK_OPTIONS(yk_gru_module_options, .num_layers = 2, .bidirectional = true));
+        m = yk_weight_norm(yk_weight_norm(m, "weight_ih_l1_reverse", NULL), "weight_hh_l0",
+                           YK_OPTIONS(yk_weight_norm_options, .dim = 1));
+    }
     expect_ok(m == NULL);
+    if (is(name, "lstm") || is(name, "gru")) {
+        ndim = 3;
+        shape[0] = 4, shape[1] = 2, shape[2] = 3;
+    }
     if (is(name, "conv") || is(name, "spectral_conv") || is(name, "spectral_transposed")) {
         ndim = 4;
         shape[0] = shape[1] = 2;
@@ -138,7 +151,7 @@ static void test_pytorch(void **state)
         yk_scope scope = yk_scope_begin();
         yk_tensor *x;
         yk_module *m = make(cases[k], &x);
-        const char *weight = of_bias(cases[k]) ? "bias" : "weight";
+        const char *weight = weight_of(cases[k]);
         load_state(m, cases[k]);
         yk_optimizer *sgd = yk_sgd(yk_module_parameters(m), YK_OPTIONS(yk_sgd_options, .lr = 0.05, .momentum = 0.9));
         size_t count;
@@ -202,7 +215,7 @@ static void test_gradcheck(void **state)
         for (int64_t i = 0; i < yk_parameters_count(p) && count < 8; i++)
             inputs[count++] = yk_parameters_at(p, i);
         expect_ok(yk_gradcheck(output_of, inputs, count, &c, NULL));
-        if (yk_ndim(c.x) == 2)
+        if (yk_ndim(c.x) == 2 || is(cases[k], "lstm"))
             expect_ok(yk_gradgradcheck(output_of, inputs, count, &c, NULL));
         yk_scope_end(scope);
     }
@@ -361,6 +374,33 @@ static void test_print(void **state)
         expect_error(code, text);                                                                                      \
     } while (0)
 
+static yk_tensor *bare_forward(yk_module *m, yk_tensor *x)
+{
+    (void)m;
+    return x;
+}
+
+/* A weight that is a parameter again is the last one in its list: the others keep their meaning, and a copy has them.
+ */
+static void test_recurrent(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_module *m = yk_lstm_create(3, 2, YK_OPTIONS(yk_lstm_module_options, .num_layers = 2));
+    yk_tensor *x = yk_randn(YK_SHAPE(4, 2, 3), NULL), *before = yk_forward(m, x);
+    assert_non_null(yk_weight_norm(m, "weight_ih_l0", NULL));
+    assert_non_null(yk_weight_norm(m, "bias_hh_l1", NULL));
+    yk_module *copy = yk_module_copy(m);
+    assert_true(yk_item(yk_max(yk_abs(yk_sub(yk_forward(m, x), before)))) < 1e-5);
+    assert_true(yk_item(yk_max(yk_abs(yk_sub(yk_forward(copy, x), before)))) < 1e-5);
+    expect_ok(yk_remove_parametrizations(m, "weight_ih_l0", true));
+    assert_true(yk_item(yk_max(yk_abs(yk_sub(yk_forward(m, x), before)))) < 1e-5);
+    expect_ok(yk_remove_parametrizations(m, "bias_hh_l1", true));
+    assert_true(yk_item(yk_max(yk_abs(yk_sub(yk_forward(m, x), before)))) < 1e-5);
+    yk_scope_end(scope);
+    assert_null(yk_last_error());
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -378,8 +418,11 @@ static void test_refusals(void **state)
             YK_ERR_ARGUMENT, "spectral_norm: n_power_iterations is 0, expected a number in [1, 10000]");
     REFUSED(yk_spectral_norm(m, "weight", YK_OPTIONS(yk_spectral_norm_options, .eps = 0)), YK_ERR_ARGUMENT,
             "spectral_norm: eps is 0");
-    REFUSED(yk_weight_norm(yk_lstm_create(3, 2, NULL), "weight_hh_l0", NULL), YK_ERR_UNSUPPORTED,
-            "weight_norm: LSTM keeps no pointer to weight_hh_l0 in its data");
+    static const yk_module_class cls = {.name = "Bare", .forward = bare_forward};
+    yk_module *bare = yk_module_create(&cls);
+    assert_non_null(yk_module_add_parameter(bare, "weight", yk_rand(YK_SHAPE(3), NULL)));
+    REFUSED(yk_weight_norm(bare, "weight", NULL), YK_ERR_UNSUPPORTED,
+            "weight_norm: Bare keeps no pointer to weight in its data");
     REFUSED(yk_weight_norm(yk_sequential(yk_linear_create(2, 2, NULL)), "weight", NULL), YK_ERR_NOT_FOUND,
             "weight_norm: Sequential has no parameter 'weight' of its own");
     REFUSED(yk_parametrized(m, "weight"), YK_ERR_NOT_FOUND, "parametrized: 'weight' of Linear is not parametrized");
@@ -399,9 +442,9 @@ int main(void)
 {
     use_devices(2);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pytorch),  cmocka_unit_test(test_gradcheck),   cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_replicas), cmocka_unit_test(test_two_threads), cmocka_unit_test(test_print),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_pytorch),   cmocka_unit_test(test_gradcheck),   cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_replicas),  cmocka_unit_test(test_two_threads), cmocka_unit_test(test_print),
+        cmocka_unit_test(test_recurrent), cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests_name("parametrize", tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * order of their state dicts, what they give in evaluation with the same values, gradients that reach all, errors.
  */
 #include "tests/nn/module_cases.h"
+#include "tests/support/test_device.h"
 
 /* As in tests/golden/make_models.py: numbers in [-0.5, 0.5) that depend on their position and the seed. */
 static double spread(uint64_t i, uint64_t seed)
@@ -160,7 +161,7 @@ static void test_training(void **unused)
 {
     (void)unused;
     static const char *const names[] = {"resnet50", "mobilenet_v2", "vit", "efficientnet_b0"};
-    for (int i = 0; i < 4; i++) {
+    for (int i = work_size(0, 1); i < work_size(4, 3); i++) {
         yk_scope scope = yk_scope_begin();
         int64_t side;
         yk_manual_seed(2);

@@ -1,7 +1,7 @@
 /*
  * Scaled dot product attention: PyTorch's outputs and gradients, finite differences, the blockwise kernel against the
- * composition of operations at sizes around its blocks, masks, views, f16 and bf16, bits for any number of threads, and
- * errors.
+ * composition of operations at sizes around its blocks, masks and their gradients, dropout by the words of the stream,
+ * memory, views, f16 and bf16, bits for any number of threads, and errors.
  */
 #include "tests/support/expect.h"
 #include "tests/support/test_device.h"
@@ -84,6 +84,52 @@ static void test_pytorch(void **state)
     }
 }
 
+/* The mask that the golden file calls `kind`; NULL for 0. */
+static yk_tensor *mask_of_kind(int64_t kind, const int64_t *n, const yk_tensor_options *options)
+{
+    const int64_t b = n[0], h = n[1], l = n[2], s = n[3];
+    switch (kind) {
+    case 1: return wave(4, YK_SHAPE(l, s), options);
+    case 2: return wave(4, YK_SHAPE(h, 1, s), options);
+    case 3: return wave(4, YK_SHAPE(b, 1, l, 1), options);
+    case 4: return wave(4, YK_SHAPE(1, 1), options);
+    case 5: return wave(4, YK_SHAPE(b, h, l, s), options);
+    default: return NULL;
+    }
+}
+
+static void test_pytorch_mask_gradient_and_dropout(void **state)
+{
+    (void)state;
+    size_t count;
+    const char *const *cases = golden_rows("attention", "more", &count);
+    assert_true(count > 0);
+    for (size_t t = 0; t < count; t++) {
+        yk_scope scope = yk_scope_begin();
+        const char *row = cases[t];
+        int64_t n[7];
+        for (int i = 0; i < 7; i++)
+            n[i] = golden_integer(&row);
+        bool causal = golden_integer(&row);
+        double p = golden_number(&row);
+        char section[40];
+        snprintf(section, sizeof(section), "more %zu", t);
+        yk_tensor *in[4] = {wave(1, YK_SHAPE(n[0], n[1], n[2], n[4]), f64_leaf),
+                            wave(2, YK_SHAPE(n[0], n[1], n[3], n[4]), f64_leaf),
+                            wave(3, YK_SHAPE(n[0], n[1], n[3], n[5]), f64_leaf), mask_of_kind(n[6], n, f64_leaf)};
+        yk_manual_seed(7);
+        yk_tensor *out = yk_scaled_dot_product_attention(
+            in[0], in[1], in[2],
+            YK_OPTIONS(yk_attention_options, .attn_mask = in[3], .is_causal = causal, .dropout_p = p));
+        yk_tensor *gradient = wave(5, YK_SHAPE(n[0], n[1], n[2], n[5]), f64);
+        expect_ok(yk_backward_with(out, YK_OPTIONS(yk_backward_options, .gradient = gradient)));
+        const double *values = expect_values("output", (int)t, out, golden_numbers("attention", section, NULL), 1e-13);
+        for (int i = 0; i < 4 && in[i]; i++)
+            values = expect_values("a gradient", (int)t, yk_grad(in[i]), values, 1e-13);
+        yk_scope_end(scope);
+    }
+}
+
 static yk_tensor *attend(yk_tensor *const *inputs, int count, void *user)
 {
     (void)count;
@@ -102,6 +148,30 @@ static void test_finite_differences(void **state)
     expect_ok(yk_gradcheck(attend, inputs, 3, &causal, NULL));
     expect_ok(yk_gradcheck(attend, inputs, 3, &masked, NULL));
     yk_scope_end(scope);
+}
+
+/* Attention with the mask as fourth input, by equal random numbers at each call. */
+static yk_tensor *attend_dropped(yk_tensor *const *inputs, int count, void *user)
+{
+    yk_attention_options o = *(const yk_attention_options *)user;
+    o.attn_mask = count > 3 ? inputs[3] : NULL;
+    yk_manual_seed(11);
+    return yk_scaled_dot_product_attention(inputs[0], inputs[1], inputs[2], &o);
+}
+
+static void test_finite_differences_of_mask_and_dropout(void **state)
+{
+    (void)state;
+    const int64_t n[4] = {1, 2, 4, 5};
+    for (int kind = 0; kind <= 5; kind += work_size(1, 3)) {
+        yk_scope scope = yk_scope_begin();
+        yk_attention_options o = *YK_OPTIONS(yk_attention_options, .dropout_p = kind % 2 ? 0 : 0.4);
+        yk_tensor *inputs[4] = {wave(1, YK_SHAPE(1, 2, 4, 3), f64_leaf), wave(2, YK_SHAPE(1, 2, 5, 3), f64_leaf),
+                                wave(3, YK_SHAPE(1, 2, 5, 2), f64_leaf), mask_of_kind(kind, n, f64_leaf)};
+        expect_ok(yk_gradcheck(attend_dropped, inputs, kind ? 4 : 3, &o, NULL));
+        expect_ok(yk_gradgradcheck(attend_dropped, inputs, kind ? 4 : 3, &o, NULL));
+        yk_scope_end(scope);
+    }
 }
 
 /* The largest difference over the largest number. */
@@ -163,6 +233,79 @@ static void test_blocks(void **state)
                 expect_near(distance(yk_grad(given[i]), yk_grad(wide[i])), 0, 0, 5e-6);
             yk_scope_end(scope);
         }
+}
+
+/* The same with masks of each shape that want a gradient, and dropout: five dimensions draw the same words. */
+static void test_blocks_of_mask_gradient_and_dropout(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][4] = {/* L, S, E, D */
+                                       {15, 129, 9, 7},
+                                       {57, 255, 16, 8},
+                                       {513, 40, 8, 8},
+                                       {130, 257, 4, 7}};
+    const yk_tensor_options leaf = *YK_OPTIONS(yk_tensor_options, .requires_grad = true);
+    for (size_t t = 0; t < sizeof sizes / sizeof sizes[0]; t++)
+        for (int kind = 0; kind <= 5; kind += work_size(1, 3)) {
+            yk_scope scope = yk_scope_begin();
+            const int64_t *n = sizes[t], all[4] = {2, 2, n[0], n[1]};
+            yk_tensor *given[4] = {wave(1, YK_SHAPE(2, 2, n[0], n[2]), &leaf),
+                                   wave(2, YK_SHAPE(2, 2, n[1], n[2]), &leaf),
+                                   wave(3, YK_SHAPE(2, 2, n[1], n[3]), &leaf), mask_of_kind(kind, all, &leaf)};
+            yk_tensor *wide[4] = {NULL};
+            for (int i = 0; i < 4 && given[i]; i++) {
+                wide[i] = yk_detach(yk_cast(given[i], YK_F64));
+                expect_ok(yk_set_requires_grad(wide[i], true));
+            }
+            yk_attention_options options =
+                *YK_OPTIONS(yk_attention_options, .dropout_p = kind % 3 ? 0 : 0.25, .is_causal = kind == 0 && t % 2);
+            options.attn_mask = given[3];
+            yk_manual_seed(t);
+            yk_tensor *a = yk_scaled_dot_product_attention(given[0], given[1], given[2], &options);
+            options.attn_mask = wide[3];
+            yk_manual_seed(t);
+            yk_tensor *b = composed(wide, &options);
+            yk_tensor *g = wave(5, YK_SHAPE(2, 2, n[0], n[3]), f64);
+            expect_ok(yk_backward_with(a, YK_OPTIONS(yk_backward_options, .gradient = yk_cast(g, YK_F32))));
+            expect_ok(yk_backward_with(b, YK_OPTIONS(yk_backward_options, .gradient = g)));
+            expect_near(distance(a, b), 0, 0, 5e-6);
+            for (int i = 0; i < 4 && given[i]; i++) {
+                if (i == 3 && (kind == 3 || kind == 4)) /* a number for all scores of a row changes nothing */
+                    expect_near(yk_item(yk_max(yk_abs(yk_grad(given[i])))), 0, 0, 2e-4);
+                else
+                    expect_near(distance(yk_grad(given[i]), yk_grad(wide[i])), 0, 0, 1e-5);
+            }
+            yk_scope_end(scope);
+        }
+}
+
+/* A long sequence, with dropout and a mask that wants a gradient, takes no more memory than a few of its inputs. */
+static void test_memory(void **state)
+{
+    (void)state;
+    if (test_device_type != YK_CPU) /* other devices have the matrix */
+        return;
+    enum { HEADS = 2, LENGTH = 768, SIZE = 16, BYTES = HEADS * LENGTH * SIZE * 4 };
+    yk_scope scope = yk_scope_begin();
+    const yk_tensor_options leaf = *YK_OPTIONS(yk_tensor_options, .requires_grad = true);
+    const yk_device cpu = {YK_CPU, 0};
+    yk_tensor *q = wave(1, YK_SHAPE(1, HEADS, LENGTH, SIZE), &leaf), *mask = wave(4, YK_SHAPE(1, LENGTH), &leaf);
+    int threads = yk_get_num_threads(cpu);
+    expect_ok(yk_set_num_threads(cpu, 2));
+    yk_memory_info before, after;
+    expect_ok(yk_device_memory(cpu, &before));
+    yk_device_reset_peak_memory(cpu);
+    yk_tensor *out =
+        yk_scaled_dot_product_attention(q, q, q, YK_OPTIONS(yk_attention_options, .attn_mask = mask, .dropout_p = 0.1));
+    expect_ok(yk_backward(yk_sum(out)));
+    expect_ok(yk_device_memory(cpu, &after));
+    expect_ok(yk_set_num_threads(cpu, threads));
+    int64_t matrix = (int64_t)HEADS * LENGTH * LENGTH * 4,
+            more = (int64_t)after.peak_allocated - (int64_t)before.allocated;
+    if (more > 12 * BYTES)
+        fail_msg("%lld bytes more are in memory, of a matrix of %lld and inputs of %d", (long long)more,
+                 (long long)matrix, BYTES);
+    yk_scope_end(scope);
 }
 
 /* Batches that only the key has: the mask may have them, too. */
@@ -286,7 +429,7 @@ static void test_threads(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     const yk_tensor_options leaf = *YK_OPTIONS(yk_tensor_options, .requires_grad = true);
-    int64_t shape[4] = {1, 3, 1100, 16};
+    int64_t shape[4] = {1, 3, 700, 16};
     yk_tensor *in[3], *first[4] = {NULL};
     for (int i = 0; i < 3; i++)
         in[i] = wave(i + 1, 4, shape, &leaf);
@@ -294,18 +437,32 @@ static void test_threads(void **state)
     int before = yk_get_num_threads(cpu);
     for (int threads = 1; threads <= 3; threads++) {
         expect_ok(yk_set_num_threads(cpu, threads));
-        yk_tensor *out =
-            yk_scaled_dot_product_attention(in[0], in[1], in[2], YK_OPTIONS(yk_attention_options, .is_causal = true));
+        yk_manual_seed(5);
+        yk_tensor *out = yk_scaled_dot_product_attention(
+            in[0], in[1], in[2], YK_OPTIONS(yk_attention_options, .is_causal = true, .dropout_p = 0.2));
         expect_ok(yk_backward(yk_sum(yk_mul(out, out))));
         yk_tensor *now[4] = {out, yk_grad(in[0]), yk_grad(in[1]), yk_grad(in[2])};
         for (int i = 0; i < 4; i++) {
             if (first[i])
-                assert_memory_equal(host_data(first[i]), host_data(now[i]), 3 * 1100 * 16 * sizeof(float));
+                assert_memory_equal(host_data(first[i]), host_data(now[i]), 3 * 700 * 16 * sizeof(float));
             else
                 first[i] = yk_clone(yk_detach(now[i]));
         }
         for (int i = 0; i < 3; i++)
             expect_ok(yk_set_grad(in[i], NULL));
+    }
+    yk_tensor *mask = wave(4, YK_SHAPE(1, 300), &leaf), *sum = NULL;
+    for (int threads = 1; threads <= 3; threads++) {
+        expect_ok(yk_set_num_threads(cpu, threads));
+        yk_tensor *part = yk_narrow(in[0], 2, 0, 300);
+        yk_tensor *out =
+            yk_scaled_dot_product_attention(part, part, part, YK_OPTIONS(yk_attention_options, .attn_mask = mask));
+        expect_ok(yk_backward(yk_sum(yk_mul(out, out))));
+        if (sum)
+            assert_memory_equal(host_data(sum), host_data(yk_grad(mask)), 300 * sizeof(float));
+        else
+            sum = yk_clone(yk_detach(yk_grad(mask)));
+        expect_ok(yk_set_grad(mask, NULL));
     }
     expect_ok(yk_set_num_threads(cpu, before));
     yk_scope_end(scope);
@@ -406,8 +563,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pytorch),
+        cmocka_unit_test(test_pytorch_mask_gradient_and_dropout),
         cmocka_unit_test(test_finite_differences),
+        cmocka_unit_test(test_finite_differences_of_mask_and_dropout),
         cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_blocks_of_mask_gradient_and_dropout),
+        cmocka_unit_test(test_memory),
         cmocka_unit_test(test_rows_that_see_nothing),
         cmocka_unit_test(test_mask_of_every_batch),
         cmocka_unit_test(test_views),

@@ -447,7 +447,7 @@ static void distances_in_blocks(void **state)
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
         for (int d = 0; d < 3; d++)
-            for (int k = 0; k < 5; k++) {
+            for (int k = 0; k < 5; k += work_size(1, 4)) {
                 int64_t rows[2];
                 for (int i = 0; i < 2; i++)
                     rows[i] = cases[c].shape[i][cases[c].ndim[i] - 2];

@@ -3,6 +3,7 @@
  * they lie; no_sync, unused parameters, hooks, buffers, what may change between steps.
  */
 #include "tests/parallel/trainer.h"
+#include "tests/support/machine.h"
 
 #include "base/core.h"
 #include "comm/agreement.h"
@@ -82,7 +83,7 @@ static void test_joined_batch(void **state)
     (void)state;
     const joined cases[] = {{1, YK_F32, test_device_type == YK_CPU ? 1e-6 : 2e-6}, {3, YK_F64, 1e-13}};
     static const int sizes[] = {1, 2, 3, 4, 7, 8};
-    for (int s = 0; s < work_size(6, 2); s++)
+    for (int s = 0; s < work_size(sanitized_size(6, 4), 2); s++)
         for (int i = 0; i < 4; i++)
             run_ranks(i & 1 ? THREADS : PROCESSES, sizes[s], joined_batch, &cases[i >> 1], patience(20), true);
 }

@@ -26,6 +26,22 @@ static inline double patience(double quiet)
     return quiet * (times > 1 ? times : 1);
 }
 
+/*
+ * The size of a test's work: `usual`, or less with a sanitizer, where each step takes three to ten times as long, and
+ * what the rest of them compute is computed without one. With YOKE_TEST_WHOLE=1 (make nightly) it is `usual` there,
+ * too.
+ */
+static inline int sanitized_size(int usual, int sanitized)
+{
+#ifdef YK__SANITIZED
+    const char *whole = getenv("YOKE_TEST_WHOLE");
+    return whole && *whole == '1' ? usual : sanitized;
+#else
+    (void)sanitized;
+    return usual;
+#endif
+}
+
 /* True if there is /proc; a chroot that debootstrap made may have none. */
 static inline bool has_proc(void)
 {

@@ -89,6 +89,16 @@ needs_proc()
     exit 0
 }
 
+# needs_built FILE: sets $built to a program of the tests that the script runs as well, "tests/elastic/survive_test". The Makefile
+# reads these lines and makes what they name; without it nothing is tested here, which is a failure and no skip.
+needs_built()
+{
+    built=${YOKE%/*}/$1
+    [ ! -x "$built" ] || return 0
+    echo "Bail out! $built is not there (make $built)"
+    exit 1
+}
+
 # find_python MODULES: sets $python to a Python that has them, "a b"; Debian's own may not be the first on the path. They
 # are looked up, not loaded, which takes PyTorch seconds.
 find_python()

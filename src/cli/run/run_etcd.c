@@ -74,6 +74,9 @@ static int read_conf(const cli_verb *verb, job *j)
     }
     if (!j->etcd.user != !password_file)
         return cli_usage_error(verb, "--rdzv-conf: user and password_file go together");
+    if (j->etcd.key && !j->etcd.certificate)
+        return cli_usage_error(verb, "--rdzv-conf key=%s: it goes with cert=FILE, this node's certificate",
+                               j->etcd.key);
     int code = password_file ? read_password(verb, password_file, password) : 0;
     j->etcd.password = password_file ? password : NULL;
     return code;

@@ -27,6 +27,17 @@ static void TYPED(mask_row)(const attention_job *job, const head *at, T *scores,
     }
 }
 
+/* The factors of dropout for the weights of one query against keys [key, key + cols): 0, or 1 / (1 - p). */
+static void TYPED(keep_row)(const attention_job *job, const head *at, T *keep, int64_t query, int64_t key, int64_t cols)
+{
+    uint32_t words[BLOCK_WORDS] __attribute__((aligned(64)));
+    int64_t first = at->first + query * job->keys + key, skip = first % 4;
+    yk__philox_words(job->stream, (uint64_t)first / 4, (skip + cols + 3) / 4, words);
+    const T kept = (T)job->kept;
+    for (int64_t j = 0; j < cols; j++)
+        keep[j] = words[skip + j] >> 8 >= job->threshold ? kept : 0;
+}
+
 /* The number of keys of the block from `key` on that queries below `end` may look at. */
 static int64_t TYPED(visible)(const attention_job *job, int64_t key, int64_t end)
 {
@@ -94,6 +105,12 @@ static void TYPED(forward)(const attention_job *job, const head *at, int64_t fir
                 if (key > 0 && scale != 1)
                     for (int64_t d = 0; d < job->value_size; d++)
                         out[(i + r) * out_row + d] *= scale;
+                if (job->threshold) {
+                    T keep[BLOCK_KEYS];
+                    TYPED(keep_row)(job, at, keep, i + r, key, cols);
+                    for (int64_t j = 0; j < cols; j++)
+                        scores[r * BLOCK_KEYS + j] *= keep[j];
+                }
             }
             /* The panels were packed for `most` keys; the last of them count for nothing here. */
             for (int64_t j = 0; j < job->value_size; j += PANEL)
@@ -128,6 +145,41 @@ static void TYPED(clear_rows)(T *x, int64_t rows, int64_t row, int64_t cols)
             x[i * row + j] = 0;
 }
 
+/* Scores q k^T of query i become what gv's product takes, P, times the factors of dropout, and g = gout v^T becomes the
+ * gradient of the scores times `factor`: P (g times those factors - dot), with dot = gout . out. */
+static void TYPED(gradient_row)(const attention_job *job, const head *at, T *restrict row, T *restrict g, int64_t i,
+                                int64_t key, int64_t cols, T dot, T factor)
+{
+    T shift = ((const T *)at->lse)[i];
+    TYPED(mask_row)(job, at, row, i, key, cols);
+    if (shift == (T)-INFINITY) {
+        for (int64_t j = 0; j < cols; j++)
+            row[j] = g[j] = 0;
+        return;
+    }
+    for (int64_t j = 0; j < cols; j++)
+        row[j] = TYPED(yk__exp)(row[j] - shift);
+    if (job->threshold) {
+        T keep[BLOCK_KEYS];
+        TYPED(keep_row)(job, at, keep, i, key, cols);
+        for (int64_t j = 0; j < cols; j++) {
+            g[j] = row[j] * (g[j] * keep[j] - dot) * factor;
+            row[j] *= keep[j];
+        }
+        return;
+    }
+    for (int64_t j = 0; j < cols; j++)
+        g[j] = row[j] * (g[j] - dot) * factor;
+}
+
+static T TYPED(dot_of)(const T *a, const T *b, int64_t size)
+{
+    double dot = 0;
+    for (int64_t d = 0; d < size; d++)
+        dot += (double)a[d] * (double)b[d];
+    return (T)dot;
+}
+
 /* The gradients of one head: with P = softmax(scale q k^T) and D = rowsum(gout out), gv = P^T gout and, for G = P (gout
  * v^T - D) scale, gq = G k and gk = G^T q. */
 static void TYPED(backward)(const attention_job *job, const head *at, void *scratch)
@@ -138,17 +190,13 @@ static void TYPED(backward)(const attention_job *job, const head *at, void *scra
     T *q_rows = k_rows + wide * BLOCK_KEYS, *g_rows = q_rows + wide * BLOCK_ROWS;
     T *p = g_rows + value_wide * BLOCK_ROWS, *gp = p + BLOCK_ROWS * BLOCK_KEYS;
     T *dots = gp + BLOCK_ROWS * BLOCK_KEYS;
-    const T *q = at->q, *out = at->out, *gout = at->gout, *lse = at->lse;
+    const T *q = at->q, *out = at->out, *gout = at->gout;
     T *gq = at->gq;
     int64_t q_row = job->q->stride[2], g_row = job->gout->stride[2], out_row = job->out->stride[2];
     int64_t gq_row = job->gq->stride[2], gk_row = job->gk->stride[2], gv_row = job->gv->stride[2];
     const T scale = (T)job->p->scale;
-    for (int64_t i = 0; i < queries; i++) {
-        double dot = 0;
-        for (int64_t d = 0; d < value_size; d++)
-            dot += (double)gout[i * g_row + d] * (double)out[i * out_row + d];
-        dots[i] = (T)dot;
-    }
+    for (int64_t i = 0; i < queries; i++)
+        dots[i] = TYPED(dot_of)(gout + i * g_row, out + i * out_row, value_size);
     if (job->keys == 0)
         TYPED(clear_rows)(gq, queries, gq_row, size);
     for (int64_t key = 0; key < job->keys; key += BLOCK_KEYS) {
@@ -174,26 +222,79 @@ static void TYPED(backward)(const attention_job *job, const head *at, void *scra
             (YK__GEMM_A_ROWS, p, BLOCK_KEYS, q + i * q_row, q_row, k_turned, rows, cols, size, false, true);
             TYPED(multiply)
             (YK__GEMM_A_ROWS, gp, BLOCK_KEYS, gout + i * g_row, g_row, v_turned, rows, cols, value_size, false, true);
-            for (int64_t r = 0; r < rows; r++) {
-                T *restrict row = p + r * BLOCK_KEYS, *restrict g = gp + r * BLOCK_KEYS;
-                T shift = lse[i + r], dot = dots[i + r];
-                TYPED(mask_row)(job, at, row, i + r, key, cols);
-                if (shift == (T)-INFINITY) {
-                    for (int64_t j = 0; j < cols; j++)
-                        row[j] = g[j] = 0;
-                    continue;
-                }
-                for (int64_t j = 0; j < cols; j++)
-                    row[j] = TYPED(yk__exp)(row[j] - shift);
-                for (int64_t j = 0; j < cols; j++)
-                    g[j] = row[j] * (g[j] - dot) * scale;
-            }
+            for (int64_t r = 0; r < rows; r++)
+                TYPED(gradient_row)
+            (job, at, p + r * BLOCK_KEYS, gp + r * BLOCK_KEYS, i + r, key, cols, dots[i + r], scale);
             TYPED(multiply)(YK__GEMM_A_COLUMNS, gv, gv_row, p, BLOCK_KEYS, g_rows, cols, value_size, rows, true, false);
             TYPED(multiply)(YK__GEMM_A_COLUMNS, gk, gk_row, gp, BLOCK_KEYS, q_rows, cols, size, rows, true, false);
             for (int64_t j = 0; j < size; j += PANEL)
                 TYPED(multiply)
             (YK__GEMM_A_ROWS, gq + i * gq_row + j, gq_row, gp, BLOCK_KEYS, k_rows + j * most, rows,
              MIN(size - j, PANEL), cols, key > 0, false);
+        }
+    }
+}
+
+/* ---- the mask's gradient ---- */
+
+static int64_t TYPED(mask_scratch)(const attention_job *job)
+{
+    return (job->size + job->value_size + 2 * BLOCK_ROWS + 1) * BLOCK_KEYS;
+}
+
+/* The element of the mask's gradient for a query and a key. */
+static T *TYPED(mask_at)(const yk__view *g, void *to, int64_t query, int64_t key)
+{
+    return (T *)to + (g->shape[2] > 1 ? query * g->stride[2] : 0) + (g->shape[3] > 1 ? key * g->stride[3] : 0);
+}
+
+static void TYPED(mask_clear)(const attention_job *job, void *to, part queries, part keys)
+{
+    int64_t rows = job->gmask->shape[2] > 1 ? queries.end : MIN(job->gmask->shape[2], 1);
+    int64_t columns = job->gmask->shape[3] > 1 ? keys.end : MIN(job->gmask->shape[3], 1);
+    for (int64_t i = queries.first; i < rows; i++)
+        for (int64_t j = keys.first; j < columns; j++)
+            *TYPED(mask_at)(job->gmask, to, i, j) = 0;
+}
+
+/* Adds the gradients of the scores of one head, of a block of queries and keys at a time, and of each block's sums
+ * where the mask has one element for all. */
+static void TYPED(mask_add)(const attention_job *job, const head *at, void *to, part queries, part keys, void *scratch)
+{
+    const yk__view *gmask = job->gmask;
+    const int64_t size = job->size, value_size = job->value_size;
+    T *k_turned = scratch, *v_turned = k_turned + size * BLOCK_KEYS, *p = v_turned + value_size * BLOCK_KEYS;
+    T *gp = p + BLOCK_ROWS * BLOCK_KEYS, *sums = gp + BLOCK_ROWS * BLOCK_KEYS;
+    const T *q = at->q, *out = at->out, *gout = at->gout;
+    int64_t q_row = job->q->stride[2], g_row = job->gout->stride[2], out_row = job->out->stride[2];
+    bool all_rows = gmask->shape[2] == 1, all_keys = gmask->shape[3] == 1;
+    for (int64_t key = keys.first; key < keys.end; key += BLOCK_KEYS) {
+        int64_t cols = MIN(keys.end - key, BLOCK_KEYS);
+        const T *k = (const T *)at->k + key * job->k->stride[2], *v = (const T *)at->v + key * job->v->stride[2];
+        TYPED(pack_panels)(k_turned, k, size, job->k->stride[3], cols, job->k->stride[2]);
+        for (int64_t i = 0, n = (cols + PANEL - 1) / PANEL * PANEL * size; i < n; i++)
+            k_turned[i] *= (T)job->p->scale;
+        TYPED(pack_panels)(v_turned, v, value_size, job->v->stride[3], cols, job->v->stride[2]);
+        for (int64_t i = queries.first; i < queries.end; i += BLOCK_ROWS) {
+            int64_t rows = MIN(queries.end - i, BLOCK_ROWS);
+            TYPED(multiply)
+            (YK__GEMM_A_ROWS, p, BLOCK_KEYS, q + i * q_row, q_row, k_turned, rows, cols, size, false, true);
+            TYPED(multiply)
+            (YK__GEMM_A_ROWS, gp, BLOCK_KEYS, gout + i * g_row, g_row, v_turned, rows, cols, value_size, false, true);
+            TYPED(clear_rows)(sums, 1, BLOCK_KEYS, BLOCK_KEYS);
+            for (int64_t r = 0; r < rows; r++) {
+                T *g = gp + r * BLOCK_KEYS;
+                T dot = TYPED(dot_of)(gout + (i + r) * g_row, out + (i + r) * out_row, value_size);
+                TYPED(gradient_row)(job, at, p + r * BLOCK_KEYS, g, i + r, key, cols, dot, 1);
+                T *to_row = all_rows ? sums : TYPED(mask_at)(gmask, to, i + r, key);
+                for (int64_t j = 1; j < cols && all_keys; j++)
+                    g[0] += g[j];
+                for (int64_t j = 0; j < (all_keys ? 1 : cols); j++)
+                    to_row[j] += g[j];
+            }
+            T *first = TYPED(mask_at)(gmask, to, i, key);
+            for (int64_t j = 0; j < (all_keys ? 1 : cols) && all_rows; j++)
+                first[j] += sums[j];
         }
     }
 }
