@@ -199,11 +199,9 @@ yk_tensor *yk_is_inf(yk_tensor *x)
 static yk_tensor *nan_to_num(yk_tensor *x, double nan, double posinf, double neginf)
 {
     double most = yk__largest((yk_dtype)x->dtype);
-    yk_tensor *zero = scalar_like(x, 0), *infinite = is_inf(x), *positive = yk_gt(x, zero);
-    yk_tensor *upper = scalar_like(x, isnan(posinf) ? most : posinf),
-              *lower = scalar_like(x, isnan(neginf) ? -most : neginf);
-    yk_tensor *out = yk_where(yk_logical_and(infinite, positive), upper, x);
-    out = yk_where(yk_logical_and(infinite, yk_logical_not(positive)), lower, out);
+    double upper = isnan(posinf) ? most : posinf, lower = isnan(neginf) ? -most : neginf;
+    yk_tensor *out = yk_where(yk_eq_scalar(x, INFINITY), scalar_like(x, upper), x);
+    out = yk_where(yk_eq_scalar(x, -INFINITY), scalar_like(x, lower), out);
     return yk_where(yk_ne(x, x), scalar_like(x, nan), out);
 }
 

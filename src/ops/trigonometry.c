@@ -9,6 +9,8 @@
 
 #include "ops/cast_policy.h"
 
+enum { PART = 1 << 14 /* elements that a thread's caches hold several times */ };
+
 typedef struct smooth_row {
     yk__op op;
     yk_tensor *(*forward)(yk_tensor *x); /* of wide, floating x */
@@ -22,6 +24,26 @@ static void smooth_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor *
     grads[0] = slope ? yk_cast(yk_mul(yk__recorded_wide(gouts[0]), slope), (yk_dtype)gouts[0]->dtype) : NULL;
 }
 
+/* The function of a part of x at a time, so that what is made on the way stays in the caches; for each thread as much.
+ */
+static yk_tensor *smooth_by_parts(const smooth_row *row, yk_tensor *x, int64_t most)
+{
+    yk_tensor *out = yk__tensor_new(x->ndim, x->shape, NULL, (yk_dtype)x->dtype, yk__device_of(x));
+    yk_status status = yk__status_of(out);
+    const int64_t one = 1;
+    for (int64_t at = 0; at < x->numel && !status; at += most) {
+        yk_scope scope = yk_scope_begin();
+        int64_t size = x->numel - at < most ? x->numel - at : most;
+        yk_tensor *part = yk__tensor_view(x, 1, &size, &one, at), *to = yk__tensor_view(out, 1, &size, &one, at);
+        yk_tensor *made = part && to ? row->forward(part) : NULL;
+        status = made ? yk__raw_copy(to, made) : yk__status_of(NULL);
+        yk_tensor_release(part);
+        yk_tensor_release(to);
+        yk_scope_end(scope);
+    }
+    return out ? yk__scope_own(yk__tensor_if_ok(out, status)) : NULL;
+}
+
 /* The function of x, without a history and heard by nobody. */
 static yk_tensor *smooth_forward(const smooth_row *row, yk_tensor *x)
 {
@@ -30,7 +52,12 @@ static yk_tensor *smooth_forward(const smooth_row *row, yk_tensor *x)
     bool before = yk_no_grad_begin();
     yk_scope scope = yk_scope_begin();
     yk__listening = NULL;
-    yk_tensor *wide = yk_cast(x, yk__wide_dtype(x)), *out = wide ? row->forward(wide) : NULL;
+    yk_tensor *wide = yk_cast(x, yk__wide_dtype(x)), *out = NULL;
+    const int64_t most = (int64_t)PART * yk_get_num_threads(yk__device_of(x));
+    if (wide && wide->numel > 2 * most && yk__device_of(x).type == YK_CPU && yk_is_contiguous(wide))
+        out = smooth_by_parts(row, wide, most);
+    else if (wide)
+        out = row->forward(wide);
     out = yk_cast(out, (yk_dtype)x->dtype);
     out = out ? yk_tensor_retain(out) : NULL;
     yk_scope_end(scope);

@@ -237,6 +237,34 @@ static void ctc_refused(void **state)
     yk_scope_end(scope);
 }
 
+/* A large tensor is gone through in parts, whose size depends on the threads: the same bits as of small ones. */
+static void parts_do_not_show(void **state)
+{
+    (void)state;
+    yk_tensor *(*const functions[])(yk_tensor *) = {yk_tan, yk_sinh, yk_asinh, yk_log2};
+    const yk_device cpu = {YK_CPU, 0};
+    const int64_t many = 70001, few = 10000;
+    yk_scope scope = yk_scope_begin();
+    yk_manual_seed(7);
+    yk_tensor *x = yk_rand(YK_SHAPE(many), YK_OPTIONS(yk_tensor_options, .device = cpu));
+    int before = yk_get_num_threads(cpu);
+    for (int i = 0; i < 4; i++) {
+        yk_tensor *pieces[8];
+        int count = 0;
+        for (int64_t at = 0; at < many; at += few)
+            pieces[count++] = functions[i](yk_slice(x, 0, at, at + few, 1));
+        yk_tensor *expected = yk_cat(pieces, count, 0);
+        for (int threads = 1; threads <= 2; threads++) {
+            expect_ok(yk_set_num_threads(cpu, threads));
+            yk_tensor *whole = functions[i](x);
+            assert_non_null(whole);
+            assert_memory_equal(host_data(whole), host_data(expected), (size_t)many * sizeof(float));
+        }
+    }
+    expect_ok(yk_set_num_threads(cpu, before));
+    yk_scope_end(scope);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -250,6 +278,7 @@ int main(void)
         cmocka_unit_test(nans_are_apart),
         cmocka_unit_test(places_and_repeats_refused),
         cmocka_unit_test(ctc_refused),
+        cmocka_unit_test(parts_do_not_show),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
