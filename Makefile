@@ -1,5 +1,5 @@
 # yoke's build. `make help` lists the targets; knobs: BUILD, SANITIZE=address,undefined, WERROR=1, V=1, CC,
-# CFLAGS, CPU_ISAS=all, CUDA=1 or 0, CUDA_HOME, MPI=1 or 0.
+# CFLAGS, CPU_ISAS=all, CUDA=1 or 0, CUDA_HOME, MPI=1 or 0, UCX=1 or 0.
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := all
 SHELL := /bin/bash
@@ -91,11 +91,12 @@ FUZZ_SOURCES   := $(wildcard tests/fuzz/*.c)
 # out in silence, one that cannot be built with one line; where it was asked for (MPI=1, CUDA=1) that is an error. A make that
 # is called by another says nothing again. nvcc takes longer than all the rest: it runs where CUDA=1 or CUDA_HOME asks for it.
 SAYS  := $(if $(filter help clean uninstall,$(MAKECMDGOALS))$(filter-out 0,$(MAKELEVEL))$(MAKE_RESTARTS),,yes)
-# taken FOUND,VARIABLE,NAME: what find-mpi or find-cuda printed, without a reason.
+# taken FOUND,VARIABLE,NAME: what find-mpi, find-ucx or find-cuda printed, without a reason.
 taken  = $(if $(filter -,$(firstword $(1))),$(call left_out,$(wordlist 2,99,$(1)),$(2),$(3)),$(or $(1),$(if $(filter 1,$($(2))),$(call left_out,it is not there,$(2),$(3)))))
 left_out = $(if $(filter 1,$($(2))),$(error $(2)=1: $(3) cannot be built: $(1)),$(if $(SAYS),$(info $(3) is left out: $(1) ($(or $(2),CUDA)=0 says nothing))))
 MPI_FOUND      := $(if $(filter 0,$(MPI)),,$(call taken,$(shell CC='$(CC)' scripts/find-mpi),MPI,The mpi backend))
 MPI_CFLAGS     := $(patsubst -I%,-isystem %,$(MPI_FOUND))
+UCX_LIBS       := $(if $(filter 0,$(UCX)),,$(call taken,$(shell CC='$(CC)' scripts/find-ucx),UCX,The ucx backend))
 CUDA_ASKED     := $(if $(filter 0,$(CUDA)),,$(filter 1,$(CUDA))$(CUDA_HOME))
 CUDA_FOUND     := $(if $(CUDA_ASKED),$(call taken,$(shell CUDA_HOME='$(CUDA_HOME)' scripts/find-cuda),CUDA,The cuda backend))
 CUDA_TOOLKIT   := $(word 1,$(CUDA_FOUND))
@@ -121,7 +122,7 @@ NVCC           := $(if $(shell command -v ccache),ccache )$(CUDA_TOOLKIT)/bin/nv
 NVCC_FLAGS     := -std=c++17 -O3 -fmad=false $(CUDA_CODE) -Iinclude -Isrc -MMD -MP -Wno-deprecated-gpu-targets -Xptxas -v \
                   -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra $(if $(WERROR),-Werror all-warnings)
 # Empty where there is none: what asks by $(if ...) takes a single space for something.
-BACKENDS       := $(strip $(if $(MPI_CFLAGS),$(BUILD)/yoke-mpi.so) $(if $(CUDA_TOOLKIT),$(BUILD)/yoke-cuda.so $(if $(NCCL_VERSION),$(BUILD)/yoke-nccl.so)))
+BACKENDS       := $(strip $(if $(MPI_CFLAGS),$(BUILD)/yoke-mpi.so) $(if $(UCX_LIBS),$(BUILD)/yoke-ucx.so) $(if $(CUDA_TOOLKIT),$(BUILD)/yoke-cuda.so $(if $(NCCL_VERSION),$(BUILD)/yoke-nccl.so)))
 EMULATOR       := $(strip $(if $(CUDA_HEADERS),$(BUILD)/emulator/yoke-cuda.so $(BUILD)/emulator/libnvidia-ml.so.1 $(if $(NCCL_VERSION),$(BUILD)/emulator/yoke-nccl.so)))
 EXAMPLE_SOURCES := $(wildcard examples/*.c)
 
@@ -140,6 +141,7 @@ ALL_OBJECTS := $(patsubst $(BUILD)/%,$(ALL)/%,$(SET_AWARE:%.c=$(BUILD)/%.o)) \
 INSTALLED := $(BUILD)/installed
 INSTALLED_OBJECTS := $(filter-out %/plugin_folder.o,$(ALL_OBJECTS)) $(INSTALLED)/plugin_folder.o
 MPI_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/comm/mpi/*.c))
+UCX_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/comm/ucx/*.c))
 CUDA_OBJECTS := $(patsubst %,$(BUILD)/%.o,$(basename $(wildcard src/device/cuda/*.c)) $(wildcard src/device/cuda/*.cu))
 EMULATOR_SOURCES := $(filter-out %_faults.cc,$(wildcard tests/emulator/*.cc))
 EMULATOR_OBJECTS := $(patsubst %,$(BUILD)/emulator/%.o,$(wildcard src/device/cuda/*.c src/device/cuda/*.cu) $(EMULATOR_SOURCES))
@@ -162,14 +164,14 @@ tests: $(TESTS) $(BUILD)/bench/operation_times $(BUILD)/bench/elastic_simulation
 fuzzers: $(FUZZERS)
 examples: $(EXAMPLES)
 # What a compiler is to see and nobody to link, but for nvcc's.
-objects: $(LIB_OBJECTS) $(CLI_OBJECTS) $(OPERATIONS_OBJECTS) $(if $(MPI_CFLAGS),$(MPI_OBJECTS)) $(TESTS:%=%.o) $(TEST_SUPPORT) $(GPU_CASES_OBJECTS) $(EXAMPLES:%=%.o) $(FUZZERS:%=%.o) \
+objects: $(LIB_OBJECTS) $(CLI_OBJECTS) $(OPERATIONS_OBJECTS) $(if $(MPI_CFLAGS),$(MPI_OBJECTS)) $(if $(UCX_LIBS),$(UCX_OBJECTS)) $(TESTS:%=%.o) $(TEST_SUPPORT) $(GPU_CASES_OBJECTS) $(EXAMPLES:%=%.o) $(FUZZERS:%=%.o) \
     $(if $(CUDA_HEADERS),$(filter-out %.cu.o,$(CUDA_OBJECTS)) $(EMULATOR_OBJECTS)) $(if $(NCCL_VERSION),$(NCCL_OBJECTS) $(EMULATOR_NCCL_OBJECTS))
 
 # ---- what it was made of ----------------------------------------------------------------------------------------------
 # A file for each of what objects depend on besides their sources: it is written anew when what it says has changed. With each
 # of them what the user gave is written to `options`, as arguments of make: who calls make in this folder again, as tests do,
 # gives the same.
-OPTIONS := CC CXX AR ARCH CFLAGS CPPFLAGS LDFLAGS OPTIMISE DEBUG_INFO WERROR CPU_ISAS CUDA CUDA_ARCHS CUDA_HOME MPI SANITIZE
+OPTIONS := CC CXX AR ARCH CFLAGS CPPFLAGS LDFLAGS OPTIMISE DEBUG_INFO WERROR CPU_ISAS CUDA CUDA_ARCHS CUDA_HOME MPI UCX SANITIZE
 space := $(subst ,, )
 GIVEN := $(foreach v,$(OPTIONS),$(if $(filter command environment,$(origin $(v))),$(v)=$(subst $(space),\$(space),$($(v)))))
 isas_macro = -D'YK__ISAS(X,A)=$(foreach isa,$(1),X($(isa),A))'
@@ -222,6 +224,9 @@ $(BUILD)/libyoke.so: $(LIB_OBJECTS) $(BUILD)/exports $(BUILD)/made-of/isas $(BUI
 $(BUILD)/src/comm/mpi/%.o: YK_CFLAGS += $(MPI_CFLAGS)
 $(BUILD)/yoke-mpi.so: $(MPI_OBJECTS) $(BUILD)/made-of/linking
 	$(call say,LINK,$@) $(link) -shared $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs) $(shell mpicc --showme:link) -lm
+
+$(BUILD)/yoke-ucx.so: $(UCX_OBJECTS) $(BUILD)/made-of/linking
+	$(call say,LINK,$@) $(link) -shared $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs) $(UCX_LIBS)
 
 $(BUILD)/src/device/cuda/%.o: YK_CFLAGS += $(CUDA_CFLAGS) -DYK__CUDA_BUILT_WITH='"$(CUDA_VERSIONS)"'
 $(BUILD)/%.cu.o: %.cu $(BUILD)/made-of/cuda
@@ -432,7 +437,7 @@ endif
 endif
 
 .SECONDARY:
--include $(patsubst %.o,%.d,$(sort $(LIB_OBJECTS) $(ALL_OBJECTS) $(INSTALLED_OBJECTS)) $(CLI_OBJECTS) $(OPERATIONS_OBJECTS) $(MPI_OBJECTS) $(TEST_SUPPORT) $(CUDA_OBJECTS) $(NCCL_OBJECTS) $(EMULATOR_OBJECTS) $(EMULATOR_NCCL_OBJECTS) $(BUILD)/emulator/tests/emulator/emulator_faults.cc.o) $(TESTS:%=%.d) $(FUZZERS:%=%.d) $(patsubst %.c,$(BUILD)/%.d,$(wildcard tests/gpu/*.c)) \
+-include $(patsubst %.o,%.d,$(sort $(LIB_OBJECTS) $(ALL_OBJECTS) $(INSTALLED_OBJECTS)) $(CLI_OBJECTS) $(OPERATIONS_OBJECTS) $(MPI_OBJECTS) $(UCX_OBJECTS) $(TEST_SUPPORT) $(CUDA_OBJECTS) $(NCCL_OBJECTS) $(EMULATOR_OBJECTS) $(EMULATOR_NCCL_OBJECTS) $(BUILD)/emulator/tests/emulator/emulator_faults.cc.o) $(TESTS:%=%.d) $(FUZZERS:%=%.d) $(patsubst %.c,$(BUILD)/%.d,$(wildcard tests/gpu/*.c)) \
          $(EXAMPLES:%=%.d)
 
 # ---- what is done with it --------------------------------------------------------------------------------------------

@@ -84,6 +84,11 @@ def labels(s):
     s.index = torch.randint(0, s.inputs[0].shape[1], s.inputs[0].shape[:1])
 
 
+def several_labels(s):
+    classes = s.inputs[0].shape[1]
+    s.index = torch.randint(-classes // 4, classes, s.inputs[0].shape).clamp(min=-1)
+
+
 def ctc(s):
     _, n, classes = s.inputs[0].shape
     s.index = torch.randint(1, classes, (n, s.case.int("labels")))
@@ -147,6 +152,7 @@ PREPARE = {
     "lerp_": third, "addcmul_": third, "addcdiv_": third, "mul_": signs, "div_": signs, "where": half, "prelu": slopes,
     "searchsorted": boundaries, "bucketize": boundaries, "unique": few, "unique_all": few, "unique_consecutive": few,
     "unique_dim": few, "bincount": bins, "repeat_interleave": repetitions, "embedding_sparse": rows,
+    "embedding_bag": rows, "multi_margin_loss": labels, "multilabel_margin_loss": several_labels,
     "scatter_value_": positions, "take_along_dim": positions, "binary_cross_entropy": probabilities,
     "sigmoid_focal_loss": binary, "soft_margin_loss": sides, "hinge_embedding_loss": sides, "nll_loss": labels,
     "gaussian_nll_loss": third, "margin_ranking_loss": pairs, "cosine_embedding_loss": pairs, "triplet_margin_loss": third,
@@ -175,6 +181,9 @@ def pools(case, x):
         of[f"avg_pool{n}d"] = lambda n=n: getattr(F, f"avg_pool{n}d")(x, kernel, stride, padding)
         of[f"lp_pool{n}d"] = lambda n=n: getattr(F, f"lp_pool{n}d")(x, 2.0, kernel, stride)
         of[f"max_pool{n}d_with_indices"] = lambda n=n: getattr(F, f"max_pool{n}d")(x, kernel, return_indices=True)[0]
+        of[f"fractional_max_pool{n}d"] = lambda n=n: getattr(F, f"fractional_max_pool{n}d")(x, 2, output_ratio=(0.5,) * n)
+        of[f"fractional_max_pool{n}d_with_indices"] = lambda n=n: getattr(F, f"fractional_max_pool{n}d")(
+            x, 2, output_ratio=(0.5,) * n, return_indices=True)[0]
         of[f"adaptive_avg_pool{n}d"] = lambda n=n: getattr(F, f"adaptive_avg_pool{n}d")(x, size)
         of[f"adaptive_max_pool{n}d"] = lambda n=n: getattr(F, f"adaptive_max_pool{n}d")(x, size)
     return of
@@ -243,6 +252,9 @@ def table(s):
         "take_along_dim": lambda: torch.take_along_dim(x, index, dim),
         "scatter_value_": lambda: x.scatter_(dim, index, 1.5),
         "embedding_sparse": lambda: F.embedding(index, x, sparse=True),
+        "embedding_bag": lambda: F.embedding_bag(index.reshape(-1, 16), x),
+        "multi_margin_loss": lambda: F.multi_margin_loss(x, index),
+        "multilabel_margin_loss": lambda: F.multilabel_margin_loss(x, index),
         "max_unpool1d": lambda: F.max_unpool1d(x, index, 2), "max_unpool3d": lambda: F.max_unpool3d(x, index, 2),
         "interpolate": lambda: F.interpolate(x, scale_factor=factor, mode=case.values["mode"]),
         "pixel_unshuffle": lambda: F.pixel_unshuffle(x, 2),

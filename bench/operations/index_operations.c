@@ -30,6 +30,19 @@ static yk_tensor *embedding_sparse(ops_subject *s)
     return yk_embedding_sparse(s->index, s->in[0], -1);
 }
 
+/* Means of sixteen rows each. */
+static yk_status prepare_bags(ops_subject *s)
+{
+    int64_t bags = (int64_t)ops_text_number(s->text, "rows", 16) / 16;
+    s->index = yk_randint(0, yk_size(s->in[0], 0), YK_SHAPE(bags, 16), NULL);
+    return yk__error_code();
+}
+
+static yk_tensor *embedding_bag(ops_subject *s)
+{
+    return yk_embedding_bag(s->index, s->in[0], NULL);
+}
+
 static yk_tensor *index_rows(ops_subject *s)
 {
     return yk_index(s->in[0], YK_INDEX(yk_by(s->index)));
@@ -151,6 +164,7 @@ static yk_tensor *nonzero(ops_subject *s)
 const ops_operation ops_index_operations[] = {
     {.name = "embedding", embedding, prepare_rows},
     {.name = "embedding_sparse", embedding_sparse, prepare_rows},
+    {.name = "embedding_bag", embedding_bag, prepare_bags},
     {.name = "index", index_rows, prepare_rows},
     {.name = "index_put_", index_put_, prepare_rows},
     {.name = "index_select", index_select, prepare_rows},

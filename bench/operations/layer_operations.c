@@ -170,6 +170,8 @@ OF_ONE(sigmoid_focal_loss, yk_sigmoid_focal_loss(x, s->index, NULL))
 OF_ONE(soft_margin_loss, yk_soft_margin_loss(x, s->index, YK_REDUCE_MEAN))
 OF_ONE(hinge_embedding_loss, yk_hinge_embedding_loss(x, s->index, 1, YK_REDUCE_MEAN))
 OF_ONE(nll_loss, yk_nll_loss(x, s->index, NULL))
+OF_ONE(multi_margin_loss, yk_multi_margin_loss(x, s->index, NULL))
+OF_ONE(multilabel_margin_loss, yk_multilabel_margin_loss(x, s->index, YK_REDUCE_MEAN))
 OF_ONE(gaussian_nll_loss, yk_gaussian_nll_loss(x, s->in[1], s->in[2], NULL))
 OF_ONE(margin_ranking_loss, yk_margin_ranking_loss(x, s->in[1], s->index, 0, YK_REDUCE_MEAN))
 OF_ONE(cosine_embedding_loss, yk_cosine_embedding_loss(x, s->in[1], s->index, 0, YK_REDUCE_MEAN))
@@ -213,6 +215,14 @@ static yk_status prepare_variance(ops_subject *s)
 static yk_status prepare_labels(ops_subject *s)
 {
     s->index = yk_randint(0, yk_size(s->in[0], 1), YK_SHAPE(yk_size(s->in[0], 0)), NULL);
+    return yk__error_code();
+}
+
+/* A few targets of each row: the first negative one ends them. */
+static yk_status prepare_several_labels(ops_subject *s)
+{
+    int64_t classes = yk_size(s->in[0], 1);
+    s->index = yk_clamp(yk_randint(-classes / 4, classes, 2, yk_sizes(s->in[0]), NULL), -1, (double)classes);
     return yk__error_code();
 }
 
@@ -284,6 +294,8 @@ const ops_operation ops_layer_operations[] = {
     {.name = "soft_margin_loss", soft_margin_loss, prepare_sides},
     {.name = "hinge_embedding_loss", hinge_embedding_loss, prepare_sides},
     {.name = "nll_loss", nll_loss, prepare_labels},
+    {.name = "multi_margin_loss", multi_margin_loss, prepare_labels},
+    {.name = "multilabel_margin_loss", multilabel_margin_loss, prepare_several_labels},
     {.name = "gaussian_nll_loss", gaussian_nll_loss, prepare_variance},
     {.name = "margin_ranking_loss", margin_ranking_loss, prepare_pairs},
     {.name = "cosine_embedding_loss", cosine_embedding_loss, prepare_pairs},

@@ -646,6 +646,7 @@ const ops_case ops_cases[] = {
     {"take_along_dim x=1024x1024 dim=1", OPS_MEMORY, OPS_FORWARD},
     {"scatter_value_ x=1024x1024 dim=1", OPS_MEMORY, OPS_FORWARD},
     {"embedding_sparse w=50257x768 rows=4096", OPS_MEMORY, OPS_FORWARD | OPS_BOTH},
+    {"embedding_bag w=50257x64 rows=65536", OPS_MEMORY, OPS_FORWARD},
 
     /* ---- convolutions and pools along one dimension and three ---- */
     {"conv1d x=16x64x1024 w=128x64x3 padding=1 bias=1", OPS_ARITHMETIC, CONV},
@@ -673,6 +674,10 @@ const ops_case ops_cases[] = {
     {"adaptive_max_pool1d x=16x64x8192 size=16", OPS_MEMORY, TWO},
     {"adaptive_max_pool2d x=8x256x28x28 size=7", OPS_MEMORY, TWO},
     {"adaptive_max_pool3d x=4x64x16x28x28 size=4", OPS_MEMORY, TWO},
+    {"fractional_max_pool2d x=16x64x56x56", OPS_MEMORY, TWO},
+    {"fractional_max_pool3d x=2x32x16x28x28", OPS_MEMORY, TWO},
+    {"fractional_max_pool2d_with_indices x=16x64x56x56", OPS_MEMORY, OPS_FORWARD},
+    {"fractional_max_pool3d_with_indices x=2x32x16x28x28", OPS_MEMORY, OPS_FORWARD},
     {"max_unpool1d x=16x64x8192", OPS_MEMORY, TWO},
     {"max_unpool3d x=4x32x16x56x56", OPS_MEMORY, TWO},
     {"interpolate x=16x64x4096 mode=linear", OPS_MEMORY, TWO},
@@ -691,6 +696,8 @@ const ops_case ops_cases[] = {
     {"soft_margin_loss x=1024x1024", OPS_MEMORY, TWO},
     {"hinge_embedding_loss x=1024x1024", OPS_MEMORY, TWO},
     {"nll_loss x=4096x1000", OPS_MEMORY, TWO},
+    {"multi_margin_loss x=4096x1000", OPS_MEMORY, TWO},
+    {"multilabel_margin_loss x=1024x64", OPS_MEMORY, TWO},
     {"gaussian_nll_loss x=1024x1024 y=1024x1024", OPS_MEMORY, TWO},
     {"margin_ranking_loss x=1000000 y=1000000", OPS_MEMORY, TWO},
     {"cosine_embedding_loss x=4096x256 y=4096x256", OPS_MEMORY, TWO},

@@ -85,6 +85,30 @@ static yk_tensor *max_pool2d_with_indices(ops_subject *s)
     return yk_max_pool2d_with_indices(s->in[0], YK_OPTIONS(yk_pool2d_options, .kernel = {kernel, kernel}), &indices);
 }
 
+/* The windows of 2 are half as many as the input's elements; samples are drawn in each run. */
+#define FRACTIONAL YK_OPTIONS(yk_fractional_max_pool_options, .kernel = {2, 2, 2}, .output_ratio = {0.5, 0.5, 0.5})
+static yk_tensor *fractional_max_pool2d(ops_subject *s)
+{
+    return yk_fractional_max_pool2d(s->in[0], FRACTIONAL);
+}
+
+static yk_tensor *fractional_max_pool3d(ops_subject *s)
+{
+    return yk_fractional_max_pool3d(s->in[0], FRACTIONAL);
+}
+
+static yk_tensor *fractional_max_pool2d_with_indices(ops_subject *s)
+{
+    yk_tensor *indices;
+    return yk_fractional_max_pool2d_with_indices(s->in[0], FRACTIONAL, &indices);
+}
+
+static yk_tensor *fractional_max_pool3d_with_indices(ops_subject *s)
+{
+    yk_tensor *indices;
+    return yk_fractional_max_pool3d_with_indices(s->in[0], FRACTIONAL, &indices);
+}
+
 #define TO_SIZE(name, ...)                                                                                             \
     static yk_tensor *name(ops_subject *s)                                                                             \
     {                                                                                                                  \
@@ -146,6 +170,10 @@ const ops_operation ops_volume_operations[] = {
     {.name = "adaptive_max_pool1d", adaptive_max_pool1d},
     {.name = "adaptive_max_pool2d", adaptive_max_pool2d},
     {.name = "adaptive_max_pool3d", adaptive_max_pool3d},
+    {.name = "fractional_max_pool2d", fractional_max_pool2d},
+    {.name = "fractional_max_pool3d", fractional_max_pool3d},
+    {.name = "fractional_max_pool2d_with_indices", fractional_max_pool2d_with_indices},
+    {.name = "fractional_max_pool3d_with_indices", fractional_max_pool3d_with_indices},
     {.name = "max_unpool1d", max_unpool1d, prepare_max_unpool1d},
     {.name = "max_unpool3d", max_unpool3d, prepare_max_unpool3d},
 };

@@ -54,7 +54,8 @@ typedef struct yk_init_options {
     const char *init_method YK_DEFAULT(NULL);
     /* "native", or "gloo": shared memory and sockets. "mpi": Open MPI, in a job that mpirun started; it needs
      * yoke-mpi.so, loaded from where yoke is or from $YOKE_BACKEND_PATH, and no store. "nccl": tensors on GPUs alone,
-     * each rank its own; it needs yoke-nccl.so and NCCL. NULL: $YOKE_COMM_BACKEND, or "native". */
+     * each rank its own; it needs yoke-nccl.so and NCCL. "ucx": native, whose data go by UCX, neither encrypted nor
+     * authenticated; it needs yoke-ucx.so. NULL: $YOKE_COMM_BACKEND, or "native". */
     const char *backend YK_DEFAULT(NULL);
     /* Both or neither; not given: from the environment. One of them alone is an error. */
     int rank YK_DEFAULT(YK_NOT_GIVEN), world_size YK_DEFAULT(YK_NOT_GIVEN);
@@ -64,7 +65,8 @@ typedef struct yk_init_options {
     double join_timeout YK_DEFAULT(YK_NOT_GIVEN);
     yk_store *store YK_DEFAULT(NULL); /* used in place of init_method; rank and world_size are then needed */
     /* Encrypts and authenticates all that this process sends to other hosts and to the store from here on, as
-     * YOKE_ENCRYPT=1 and `yoke run --encrypt` do. One end of a connection that wants it is enough. Not with "mpi". */
+     * YOKE_ENCRYPT=1 and `yoke run --encrypt` do. One end of a connection that wants it is enough. Not with "mpi",
+     * "ucx". */
     bool encrypt YK_DEFAULT(false);
     unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_init_options;

@@ -706,7 +706,7 @@ typedef struct yk_multi_margin_loss_options {
  * i other than the target t, divided by C. */
 YK_API yk_tensor *yk_multi_margin_loss(yk_tensor *x, yk_tensor *target, const yk_multi_margin_loss_options *options);
 /* x and target, i64 or i32, (N,C) or (C): the sum of max(0, 1 - x[t] + x[i]) over the targets t, which the first
- * negative one ends, and the classes i that are no target, divided by C. Memory goes by N C^2. */
+ * negative one ends, and the classes i that are no target, divided by C. Memory goes by N C T, of T targets. */
 YK_API yk_tensor *yk_multilabel_margin_loss(yk_tensor *x, yk_tensor *target, yk_reduction reduction);
 /* log(1 + exp(-target x)), target of 1 and -1. */
 YK_API yk_tensor *yk_soft_margin_loss(yk_tensor *x, yk_tensor *target, yk_reduction reduction);

@@ -12,6 +12,7 @@
 
 #include <yoke/comm.h>
 
+#include "comm/carrier.h"
 #include "tensor/tensor.h"
 
 /* The collectives first, in the order of the table's slots, then the messages. */
@@ -151,6 +152,7 @@ typedef struct yk__comm_join_args {
     double timeout, join_timeout;     /* seconds */
     void *parent;                     /* the state of the group that this is a part of, else NULL */
     const int *ranks;                 /* this group's ranks in the parent */
+    const yk__comm_carrier *carrier;  /* the backend's */
     /* Fails when it is known otherwise that not all ranks will come; asked now and then while some are waited for.
      * NULL: there is nobody to know. */
     yk_status (*in_vain)(void *of);
@@ -158,8 +160,9 @@ typedef struct yk__comm_join_args {
 } yk__comm_join_args;
 
 typedef struct yk__comm_backend {
-    const char *name; /* "native" */
-    bool bootstraps;  /* its ranks find one another without a store, in the group of the environment */
+    const char *name;                /* "native" */
+    bool bootstraps;                 /* its ranks find one another without a store, in the group of the environment */
+    const yk__comm_carrier *carrier; /* in a copy of native's table: what carries its data; else NULL */
 
     /* Returns when all ranks are there, within join_timeout; an error names the ranks that are missing, or that differ,
      * and how. On failure *state is NULL and nothing is left over. */

@@ -36,6 +36,16 @@ static const yk__plugin_request requests[] = {
         .global_symbols = true, /* Open MPI's own plug-ins look for its symbols among the global ones */
     },
     {
+        .name = "ucx",
+        .interface = YK__COMM_PLUGIN_INTERFACE,
+        .what = "the 'ucx' backend of collectives",
+        .sizes = YK__COMM_PLUGIN_SIZES,
+        .services = &services,
+        .to_build = "it is built and installed with yoke where UCX and its headers are found (Debian: apt-get install "
+                    "libucx-dev, then make)",
+        .to_load = "Debian: apt-get install libucx0",
+    },
+    {
         .name = "nccl",
         .interface = YK__COMM_PLUGIN_INTERFACE,
         .what = "the 'nccl' backend of collectives",

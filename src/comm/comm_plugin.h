@@ -35,7 +35,7 @@ typedef struct yk__comm_services {
 #define YK__COMM_PLUGIN_SIZES                                                                                          \
     {                                                                                                                  \
         sizeof(yk__base_services), sizeof(yk__comm_services), sizeof(yk__comm_backend), sizeof(yk__comm_join_args),    \
-            sizeof(yk__comm_op)                                                                                        \
+            sizeof(yk__comm_op), sizeof(yk__comm_carrier)                                                              \
     }
 
 /* ---- comm_plugin.c ---- */

@@ -44,12 +44,16 @@ static const yk__comm_backend *find_backend(const char *name)
     if (encrypted) {
         yk__fail(YK_ERR_UNSUPPORTED,
                  "the job is to be encrypted (--encrypt, YOKE_ENCRYPT), and what goes by %s cannot be",
-                 strcmp(wanted, "nccl") == 0 ? "NCCL" : "MPI");
+                 strcmp(wanted, "nccl") == 0  ? "NCCL"
+                 : strcmp(wanted, "ucx") == 0 ? "UCX"
+                                              : "MPI");
         return NULL;
     }
     if (yk__comm_plugin_request(wanted))
         return yk__comm_plugin(wanted);
-    yk__fail(YK_ERR_UNSUPPORTED, "unknown backend of collectives '%s': there are 'native' ('gloo'), 'nccl' and 'mpi'",
+    yk__fail(YK_ERR_UNSUPPORTED,
+             "unknown backend of collectives '%s': there are 'native' ('gloo'), 'nccl', 'mpi' "
+             "and 'ucx'",
              wanted);
     return NULL;
 }
@@ -225,6 +229,7 @@ yk_process_group *yk__group_join(yk_process_group *handle, uint64_t members, yk_
                                .attempt = attempt,
                                .parent = parent,
                                .ranks = ranks,
+                               .carrier = g->backend->carrier,
                                .in_vain = g->in_vain,
                                .in_vain_of = g->in_vain_of};
     if (!g->backend->join(&args, &g->state)) {
@@ -278,8 +283,13 @@ static yk_process_group *group_create(const char *what, yk_store *store, int ran
         yk__fail(YK_ERR_ARGUMENT, "%s: %d ranks need a store to find one another", what, world_size);
         return NULL;
     }
-    return yk__group_join(yk__group_handle(backend, store, name, shares ? host_id_new(o->host_id) : yk__strdup(alone),
-                                           rank, world_size, timeout, join_timeout),
+    char *host_id = shares ? host_id_new(o->host_id) : yk__strdup(alone);
+    if (backend->carrier && shares && host_id) { /* likewise, and the host behind the @ */
+        char *machine = host_id;
+        host_id = yk__format("rank%d@%s", rank, machine);
+        free(machine);
+    }
+    return yk__group_join(yk__group_handle(backend, store, name, host_id, rank, world_size, timeout, join_timeout),
                           YK__HASH_BASIS, attempt, NULL, NULL);
 }
 

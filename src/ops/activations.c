@@ -1,6 +1,6 @@
 /*
- * activations.c - activations that are composed of other operations: ReLU6, SELU, PReLU, GLU. Those that have a kernel
- * are rows of ops_unary.c. Layer: ops.
+ * activations.c - activations that are composed of other operations or kernels: ReLU6, SELU, PReLU, GLU. Those that
+ * have a kernel of their own are rows of ops_unary.c. Layer: ops.
  */
 #include "ops/op.h"
 
@@ -47,10 +47,82 @@ yk_tensor *yk_prelu(yk_tensor *x, yk_tensor *weight)
     YK__WITHIN_SCOPE(prelu(x, weight));
 }
 
+/* ---- gated linear units: a sigmoid(b), a and b the halves of x along a dimension ---- */
+
+typedef struct glu_context {
+    int dim;
+    yk__tensor_spec x;
+} glu_context;
+
+/* One half of x, as a view; one reference. */
+static yk_tensor *half_of(yk_tensor *x, int dim, int which)
+{
+    int64_t shape[YK_MAX_DIMS];
+    memcpy(shape, x->shape, sizeof(shape[0]) * (size_t)x->ndim);
+    shape[dim] /= 2;
+    return yk__tensor_view(x, x->ndim, shape, x->stride, which * shape[dim] * x->stride[dim]);
+}
+
+/* Both halves of the gradient are written where they belong. */
+static yk_status glu_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const glu_context *c = yk__context(node);
+    yk_status status = YK_OK;
+    yk_tensor *x = yk__saved(node, 0, &status), *gate = yk__saved(node, 1, &status);
+    if (status)
+        return status;
+    yk_tensor *gx = yk__spec_new(&c->x, yk__device_of(x));
+    yk_tensor *a = half_of(x, c->dim, 0), *ga = gx ? half_of(gx, c->dim, 0) : NULL;
+    yk_tensor *gb = gx ? half_of(gx, c->dim, 1) : NULL;
+    yk_tensor *through = a ? yk__raw_binary("glu", YK__MUL, gout, a, 1) : NULL;
+    status =
+        through && ga && gb ? yk__raw_binary_into("glu", YK__SIGMOID_GRAD, gb, through, gate, 1) : yk__status_of(NULL);
+    status = status ? status : yk__raw_binary_into("glu", YK__MUL, ga, gout, gate, 1);
+    yk_tensor_release(a);
+    yk_tensor_release(ga);
+    yk_tensor_release(gb);
+    yk_tensor_release(through);
+    grads[0] = gx ? yk__tensor_if_ok(gx, status) : NULL;
+    return yk__status_of(grads[0]);
+}
+
+static void glu_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const glu_context *c = yk__context(node);
+    yk_tensor *x = yk__saved_in_graph(node, 0), *g = gouts[0];
+    int64_t half = c->x.shape[c->dim] / 2;
+    yk_tensor *a = yk_narrow(x, c->dim, 0, half), *gate = yk_sigmoid(yk_narrow(x, c->dim, half, half));
+    yk_tensor *ga = yk_mul(g, gate), *rest = yk_rsub_scalar(gate, 1);
+    yk_tensor *parts[2] = {ga, yk_mul(yk_mul(ga, a), rest)};
+    grads[0] = parts[0] && parts[1] ? yk_cat(parts, 2, c->dim) : NULL;
+}
+
+static void glu_describe(const void *context, yk__attributes *to)
+{
+    yk__attribute_whole(to, "dim", ((const glu_context *)context)->dim);
+}
+
 static yk_tensor *glu(yk_tensor *x, int dim)
 {
+    static const yk__op op = {
+        .name = "glu", .backward = glu_backward, .recorded = glu_recorded, .describe = glu_describe};
     int64_t half = x->shape[dim] / 2;
-    return yk_mul(yk_narrow(x, dim, 0, half), yk_sigmoid(yk_narrow(x, dim, half, half)));
+    if (yk__listening)
+        return yk_mul(yk_narrow(x, dim, 0, half), yk_sigmoid(yk_narrow(x, dim, half, half)));
+    yk_tensor *a = half_of(x, dim, 0), *b = half_of(x, dim, 1), *out = NULL;
+    yk_tensor *gate = b ? yk__raw_unary("glu", YK__SIGMOID, b, 0, 0) : NULL;
+    if (a && gate && yk__will_record(1, &x)) {
+        out = yk__raw_binary("glu", YK__MUL, a, gate, 1);
+    } else if (a && gate) { /* nobody else wants the gate's memory */
+        out = yk__tensor_if_ok(yk_tensor_retain(gate), yk__raw_binary_into("glu", YK__MUL, gate, a, gate, 1));
+    }
+    yk_tensor_release(a);
+    yk_tensor_release(b);
+    glu_context c = {.dim = dim, .x = yk__spec_of(x)};
+    yk_tensor *saved[2] = {x, gate};
+    out = yk__record(out, &op, 1, &x, 2, saved, &c, sizeof(c));
+    yk_tensor_release(gate);
+    return out;
 }
 
 yk_tensor *yk_glu(yk_tensor *x, int dim)

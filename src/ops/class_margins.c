@@ -83,6 +83,19 @@ yk_tensor *yk_multi_margin_loss(yk_tensor *x, yk_tensor *target, const yk_multi_
     YK__WITHIN_SCOPE(multi_margin(x, target, &o));
 }
 
+/* The targets of the row that has most, at least 1; the host waits for it. -1 on failure. */
+static int64_t longest_list(yk_tensor *counted)
+{
+    const int classes = 1;
+    int64_t most = 0;
+    if (!counted || !counted->numel)
+        return counted ? counted->shape[1] : -1;
+    yk_tensor *longest = yk_max(yk_sum_dims(yk_cast(counted, YK_I64), &classes, 1, false));
+    if (!longest || yk_tensor_read(longest, &most, sizeof(most)))
+        return -1;
+    return most > 1 ? most : 1;
+}
+
 static yk_tensor *multilabel_margin(yk_tensor *x, yk_tensor *target, yk_reduction reduction)
 {
     static const int pairs[2] = {1, 2};
@@ -99,6 +112,11 @@ static yk_tensor *multilabel_margin(yk_tensor *x, yk_tensor *target, yk_reductio
     yk_tensor *marked =
         yk_scatter_dim_value_(yk__recorded_zeros(&spec, yk__device_of(x)), 1, yk_where(counted, label, none), 1);
     yk_tensor *others = yk_eq_scalar(yk_narrow(marked, 1, 0, classes), 0);
+    int64_t most = longest_list(counted);
+    if (most < 0)
+        return NULL;
+    label = yk_narrow(label, 1, 0, most);
+    counted = yk_narrow(counted, 1, 0, most);
     yk_tensor *of_targets = yk_gather_dim(wide, 1, yk__recorded_where(counted, label));
     yk_tensor *above = yk_relu(yk_add_scalar(yk_sub(yk_unsqueeze(wide, 1), yk_unsqueeze(of_targets, 2)), 1));
     yk_tensor *both = yk_logical_and(yk_unsqueeze(counted, 2), yk_unsqueeze(others, 1));

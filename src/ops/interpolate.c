@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "ops/op.h"
+#include "ops/taps.h"
 
 enum { AXES = 3, MOST_TAPS = 4 };
 
@@ -140,51 +140,16 @@ static int taps_of(yk_interpolation mode)
     return mode <= YK_INTERPOLATE_NEAREST_EXACT ? 1 : mode == YK_INTERPOLATE_BICUBIC ? 4 : 2;
 }
 
-/* Puts tap `at`, of a result's element `to`, in its place. */
-static void tap_put(yk__taps *t, int32_t *counts, int64_t to, int64_t from, double weight)
-{
-    int64_t at = counts[to]++ * t->size + to;
-    ((int32_t *)t->index)[at] = (int32_t)from;
-    ((double *)t->weight)[at] = weight;
-}
-
-/* The taps of an axis, or those of its gradient, in one block of memory, which *block gets; false on failure. */
+/* The taps of an axis, or those of its gradient; false on failure. */
 static bool kernel_taps(yk__taps *t, const axis *a, const resize_context *c, void **block)
 {
     taps list;
-    int count = taps_of(c->o.mode);
-    *t = (yk__taps){.size = c->back ? a->from : a->to};
-    *block = NULL;
-    int32_t *counts = yk__calloc((size_t)t->size, sizeof(*counts));
-    bool made = taps_make(&list, count, a->to) && counts;
+    bool made = taps_make(&list, taps_of(c->o.mode), a->to);
     if (made) {
         taps_fill(&list, a->from, a->to, a->factor, &c->o);
-        for (int k = 0; k < count; k++)
-            for (int64_t i = 0; i < a->to; i++) {
-                int64_t to = c->back ? list.elements[k][i] : i;
-                t->most = ++counts[to] > t->most ? counts[to] : t->most;
-            }
-        size_t most = (size_t)t->most, size = (size_t)t->size;
-        *block = yk__calloc(size, sizeof(int32_t) + most * (sizeof(double) + sizeof(int32_t)));
-        made = *block != NULL;
-    }
-    if (made) {
-        t->weight = *block;
-        t->index = (const int32_t *)(t->weight + t->size * t->most);
-        t->taps = t->index + t->size * t->most;
-        t->full = true;
-        for (int64_t i = 0; i < t->size; i++)
-            t->full = t->full && counts[i] == t->most;
-        memset(counts, 0, (size_t)t->size * sizeof(*counts));
-        for (int64_t i = 0; i < a->to; i++)
-            for (int k = 0; k < count; k++) {
-                int64_t from = list.elements[k][i];
-                tap_put(t, counts, c->back ? from : i, c->back ? i : from, count == 1 ? 1 : list.weights[k][i]);
-            }
-        memcpy((int32_t *)t->taps, counts, (size_t)t->size * sizeof(*counts));
+        made = yk__taps_make(t, a->from, a->to, list.count, list.elements, list.weights, c->back, block);
     }
     taps_release(&list);
-    free(counts);
     return made;
 }
 
@@ -193,26 +158,11 @@ static yk_tensor *resize_run(yk_tensor *x, const resize_context *c)
 {
     const axis *axes[2] = {&c->rows, &c->columns};
     yk__taps t[2];
-    const yk__taps *given[2] = {NULL, NULL};
     void *blocks[2] = {NULL, NULL};
-    int64_t shape[3] = {x->shape[0], x->shape[1], x->shape[2]};
     bool made = true;
-    for (int i = 0; i < 2 && made; i++) {
-        if (!axes[i]->to)
-            continue;
-        made = kernel_taps(&t[i], axes[i], c, &blocks[i]);
-        given[i] = &t[i];
-        shape[1 + i] = t[i].size;
-    }
-    yk_device device = yk__device_of(x);
-    yk_tensor *from = made ? yk__raw_contiguous(x) : NULL, *out = NULL;
-    if (from)
-        out = yk__tensor_new(3, shape, NULL, (yk_dtype)x->dtype, device);
-    if (out) {
-        yk__view to = yk__view_of(out), of = yk__view_of(from);
-        out = yk__tensor_if_ok(out, yk__backend_of(device)->resize(device.index, &to, &of, given[0], given[1]));
-    }
-    yk_tensor_release(from);
+    for (int i = 0; i < 2 && made; i++)
+        made = !axes[i]->to || kernel_taps(&t[i], axes[i], c, &blocks[i]);
+    yk_tensor *out = made ? yk__tapped_planes(x, blocks[0] ? &t[0] : NULL, blocks[1] ? &t[1] : NULL) : NULL;
     free(blocks[0]);
     free(blocks[1]);
     return out;
@@ -243,8 +193,7 @@ static yk_tensor *resized(yk_tensor *x, const resize_context *c)
 
 static bool fits_kernel(const yk_tensor *x, const int64_t sizes[AXES], const yk_upsample_options *o)
 {
-    bool fits = o->mode != YK_INTERPOLATE_AREA && x->numel && !yk__listening && yk__backend_of(yk__device_of(x)) &&
-                yk__backend_of(yk__device_of(x))->resize;
+    bool fits = o->mode != YK_INTERPOLATE_AREA && yk__taps_apply(x);
     for (int i = 0; i < x->ndim - 2 && fits; i++)
         fits = sizes[i] <= 1 << 24 && x->shape[2 + i] <= 1 << 24;
     return fits;

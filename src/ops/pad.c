@@ -2,11 +2,11 @@
  * pad.c - a tensor with a border: of one value, reflected, replicated, or around in a circle. Layer: ops.
  *
  * Of one value it is an operation whose gradient is a part of the gradient; in the other modes each dimension reads
- * elements by an index. Negative numbers cut off.
+ * elements by an index, the last two in one pass where the device has a kernel for that. Negative numbers cut off.
  */
 #include <stdlib.h>
 
-#include "ops/op.h"
+#include "ops/taps.h"
 
 typedef struct border {
     int64_t before[YK_MAX_DIMS], shape[YK_MAX_DIMS]; /* shape: of x */
@@ -87,6 +87,81 @@ static yk_tensor *repeated(yk_tensor *x, int dim, int64_t before, int64_t after,
     return index ? yk_index_select(x, dim, index) : NULL;
 }
 
+/* Borders of planes (P,H,W), of rows and of columns; back: the gradient, from planes of the result's size. */
+typedef struct frame {
+    yk_pad_mode mode;
+    int64_t size[2], before[2], after[2];
+    bool back;
+} frame;
+
+/* The planes of x with borders, or without; one reference. */
+static yk_tensor *frame_run(yk_tensor *x, const frame *f)
+{
+    yk__taps t[2];
+    void *blocks[2] = {NULL, NULL};
+    bool made = true;
+    for (int d = 0; d < 2 && made; d++) {
+        int64_t count = f->size[d] + f->before[d] + f->after[d];
+        if (count == f->size[d])
+            continue;
+        int64_t *sources = yk__calloc((size_t)count, sizeof(*sources));
+        for (int64_t i = 0; sources && i < count; i++)
+            sources[i] = shown(f->mode, i - f->before[d], f->size[d]);
+        made = sources && yk__taps_make(&t[d], f->size[d], count, 1, &sources, NULL, f->back, &blocks[d]);
+        free(sources);
+    }
+    yk_tensor *out = made ? yk__tapped_planes(x, blocks[0] ? &t[0] : NULL, blocks[1] ? &t[1] : NULL) : NULL;
+    free(blocks[0]);
+    free(blocks[1]);
+    return out;
+}
+
+static yk_tensor *framed(yk_tensor *x, const frame *f);
+
+static yk_status frame_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    frame f = *(const frame *)yk__context(node);
+    f.back = !f.back;
+    grads[0] = frame_run(gout, &f);
+    return yk__status_of(grads[0]);
+}
+
+static void frame_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    frame f = *(const frame *)yk__context(node);
+    f.back = !f.back;
+    grads[0] = framed(gouts[0], &f);
+}
+
+static yk_tensor *framed(yk_tensor *x, const frame *f)
+{
+    static const yk__op op = {.name = "pad", .backward = frame_backward, .recorded = frame_recorded};
+    return x ? yk__record(frame_run(x, f), &op, 1, &x, 0, NULL, f, sizeof(*f)) : NULL;
+}
+
+/* x with its own elements around its last two dimensions, of which the first may be none of x's (ndim 1), by the
+ * kernel; NULL without an error where that is not for x. */
+static yk_tensor *framed_by_kernel(yk_tensor *x, const int64_t add[2][2], yk_pad_mode mode)
+{
+    const int last = x->ndim - 1;
+    const int64_t height = last ? x->shape[last - 1] : 1, width = x->shape[last], most = 1 << 24;
+    frame f = {
+        .mode = mode, .size = {height, width}, .before = {add[0][0], add[1][0]}, .after = {add[0][1], add[1][1]}};
+    const int64_t rows = height + f.before[0] + f.after[0], columns = width + f.before[1] + f.after[1];
+    if (!yk__taps_apply(x) || (x->dtype != YK_F32 && x->dtype != YK_F64) || rows > most || columns > most)
+        return NULL;
+    int64_t shape[YK_MAX_DIMS];
+    memcpy(shape, x->shape, sizeof(shape[0]) * (size_t)x->ndim);
+    shape[last] = columns;
+    if (last)
+        shape[last - 1] = rows;
+    if (yk__tensor_check("pad", x->ndim, shape, NULL))
+        return NULL;
+    yk_tensor *planes = yk_reshape(x, 3, (int64_t[3]){x->numel / (height * width), height, width});
+    planes = framed(planes, &f);
+    return planes ? yk_reshape(planes, x->ndim, shape) : NULL;
+}
+
 /* Fails where a border is wider than the mode has elements for. */
 static bool width_check(const yk_tensor *x, int dim, int64_t width, yk_pad_mode mode)
 {
@@ -106,20 +181,35 @@ static yk_tensor *padded(yk_tensor *x, const int64_t *pad, int n, yk_pad_mode mo
     border b = {.before = {0}, .value = value};
     int64_t after[YK_MAX_DIMS] = {0};
     bool wider = false;
+    int64_t frames[2][2] = {{0, 0}, {0, 0}}; /* of the last but one dimension, and of the last */
+    for (int i = 0; i < 2 && i < n / 2 && mode != YK_PAD_CONSTANT; i++)
+        for (int end = 0; end < 2; end++)
+            frames[1 - i][end] = pad[2 * i + end] > 0 ? pad[2 * i + end] : 0;
+    yk_tensor *whole = x;
+    if (frames[0][0] || frames[0][1] || frames[1][0] || frames[1][1])
+        whole = framed_by_kernel(x, frames, mode);
+    if (!whole && yk__error_code())
+        return NULL;
+    bool by_index = !whole, fresh = whole && whole != x;
+    x = whole ? whole : x;
     for (int i = 0; i < n / 2 && x; i++) { /* from the last dimension on */
         int dim = x->ndim - 1 - i;
         int64_t cut[2] = {pad[2 * i] < 0 ? -pad[2 * i] : 0, pad[2 * i + 1] < 0 ? -pad[2 * i + 1] : 0};
         int64_t add[2] = {pad[2 * i] > 0 ? pad[2 * i] : 0, pad[2 * i + 1] > 0 ? pad[2 * i + 1] : 0};
-        if (mode != YK_PAD_CONSTANT && (add[0] || add[1]))
+        if (mode != YK_PAD_CONSTANT && (add[0] || add[1]) && (by_index || i >= 2)) {
             x = repeated(x, dim, add[0], add[1], mode);
-        if (x && (cut[0] || cut[1]))
+            fresh = true;
+        }
+        if (x && (cut[0] || cut[1])) {
             x = yk_narrow(x, dim, cut[0], x->shape[dim] - cut[0] - cut[1]);
+            fresh = false;
+        }
         b.before[dim] = mode == YK_PAD_CONSTANT ? add[0] : 0;
         after[dim] = mode == YK_PAD_CONSTANT ? add[1] : 0;
         wider = wider || b.before[dim] || after[dim];
     }
     if (!x || !wider)
-        return x ? yk_clone(x) : NULL;
+        return x && !fresh ? yk_clone(x) : x;
     memcpy(b.shape, x->shape, sizeof(b.shape[0]) * (size_t)x->ndim);
     return bordered(x, &b, after);
 }

@@ -122,12 +122,13 @@ static yk_tensor *lp_pooled(yk_tensor *x, double p, int axes, const yk_pool_opti
     double elements = 1;
     for (int i = 0; i < axes; i++)
         elements *= (double)o->kernel[i];
-    yk_tensor *powers = yk_pow_scalar(yk__recorded_wide(x), p);
+    bool square = p == 2; /* the mean of squares is not negative, and has no sign to be taken off */
+    yk_tensor *wide = yk__recorded_wide(x), *powers = square ? yk_square(wide) : yk_pow_scalar(wide, p);
     yk_tensor *mean = axes == 1   ? yk_avg_pool1d(powers, o)
                       : axes == 2 ? yk_avg_pool2d(powers, &two)
                                   : yk_avg_pool3d(powers, o);
-    yk_tensor *sum = yk_mul_scalar(yk_mul(yk_sign(mean), yk_relu(yk_abs(mean))), elements);
-    sum = yk_pow_scalar(sum, 1 / p);
+    yk_tensor *sum = yk_mul_scalar(square ? mean : yk_mul(yk_sign(mean), yk_relu(yk_abs(mean))), elements);
+    sum = square ? yk_sqrt(sum) : yk_pow_scalar(sum, 1 / p);
     return sum ? yk_cast(sum, dtype) : NULL;
 }
 

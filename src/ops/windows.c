@@ -43,10 +43,43 @@ static yk_tensor *windows_view(yk_tensor *x, const yk__windows *w)
     return yk__tensor_view(x, x->ndim + w->axes, shape, stride, 0);
 }
 
+static bool windows_overlap(const yk__windows *w)
+{
+    for (int i = 0; i < w->axes; i++) {
+        if (w->stride[i] <= w->dilation[i] * (w->kernel[i] - 1))
+            return true;
+    }
+    return false;
+}
+
+/* True if every element of a tensor of the spec is in a window. */
+static bool windows_cover(const windows_context *c)
+{
+    const yk__windows *w = &c->w;
+    for (int i = 0; i < w->axes; i++) {
+        if (w->kernel[i] != w->stride[i] || w->dilation[i] != 1 || c->x.shape[w->first + i] % w->stride[i])
+            return false;
+    }
+    return true;
+}
+
+/* The windows in y, each where it was in a tensor of the spec, in which they do not overlap. One reference. */
+static yk_tensor *windows_put(yk_tensor *y, const windows_context *c)
+{
+    yk_tensor *sum = (windows_cover(c) ? yk__spec_new : yk__spec_zeros)(&c->x, yk__device_of(y));
+    yk_tensor *windows = sum ? windows_view(sum, &c->w) : NULL;
+    if (sum)
+        sum = yk__tensor_if_ok(sum, !windows ? yk__status_of(NULL) : y->numel ? yk__raw_copy(windows, y) : YK_OK);
+    yk_tensor_release(windows);
+    return sum;
+}
+
 /* The sum of the windows in y where they were in a tensor of the spec; halves are added in f32. One reference. */
 static yk_tensor *windows_sum(yk_tensor *y, const windows_context *c)
 {
     const yk__windows *w = &c->w;
+    if (!windows_overlap(w))
+        return windows_put(y, c);
     yk__tensor_spec spec = c->x;
     spec.dtype = (int8_t)yk__wide_dtype(y);
     yk_tensor *sum = yk__spec_zeros(&spec, yk__device_of(y));

@@ -5,6 +5,7 @@ sources=$PWD
 . tests/support/tap.bash
 unset MAKEFLAGS MFLAGS MAKELEVEL MAKE_RESTARTS CC CXX CFLAGS CPPFLAGS LDFLAGS OPTIMISE DEBUG_INFO CPU_ISAS CUDA CUDA_HOME MPI SANITIZE \
     BUILD ARCH
+export UCX=0 # where a case says nothing of it
 compiler=$(command -v gcc || command -v clang)
 
 # value NAME ARGUMENTS...: what make makes of a variable, between dots; what it says goes to the file said.
@@ -73,7 +74,11 @@ PATH=$here
 is '' BACKENDS MPI=0 CUDA=0
 is '' EMULATOR MPI=0 CUDA=0
 is '' EMULATOR_FAULTS MPI=0 CUDA=0
+is '' BACKENDS MPI=0 CUDA=0 UCX= CC="$compiler -nostdinc"
 ok "nothing is said of what was not asked for" [ ! -s said ]
+value BACKENDS MPI=0 CUDA=0 UCX=1 CC="$compiler -nostdinc" > /dev/null
+ok "UCX without its headers, asked for: an error" [ $code = 2 ]
+says err "UCX=1 ucx backend cannot be built not there"
 printf '#!/bin/sh\necho -nostdinc\n' > bin/mpicc
 chmod +x bin/mpicc
 PATH=$work/bin:$here

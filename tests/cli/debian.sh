@@ -38,7 +38,7 @@ else
     ok "all files are there" [ -x unpacked/debian/rules -a -x unpacked/debian/tests/build -a -e unpacked/Makefile ]
     ok "dpkg reads the changelog" [ "$(dpkg-parsechangelog -l unpacked/debian/changelog -S Version)" = "$version-1" ]
     # Each file that `make install` copies belongs to a package, and the other way round.
-    (cd unpacked && env -u MAKEFLAGS make -n --no-print-directory BUILD=debian/build MPI=0 CUDA=0 PREFIX=/usr \
+    (cd unpacked && env -u MAKEFLAGS make -n --no-print-directory BUILD=debian/build MPI=0 UCX=0 CUDA=0 PREFIX=/usr \
         LIBDIR=/usr/lib/any DESTDIR=/tmp install) > planned 2> err
     for part in usr/bin usr/include/yoke usr/lib/any/libyoke.a usr/lib/any/pkgconfig usr/lib/any/cmake usr/share/man/man1 \
         usr/share/bash-completion/completions; do

@@ -43,6 +43,6 @@ with nothing-known
 ok "any other: fails" [ $code = 1 ]
 ok "any other: Debian's names" grep -qF "by the names that Debian has for them: make gcc libc6-dev libjansson-dev" err
 with dnf --tests --dev
-ok "dnf: of the tests" grep -qE "dnf install .* libcmocka-devel .*openmpi-devel openmpi .*clang-tools-extra" err
+ok "dnf: of the tests" grep -qE "dnf install .* libcmocka-devel .*openmpi-devel openmpi ucx-devel .*clang-tools-extra" err
 ok "nothing was installed" [ ! -e called ]
 finish

@@ -41,7 +41,7 @@ static void nccl_without_gpus(void **state)
     assert_false(yk_is_initialized());
     assert_int_equal(yk_init_process_group(YK_OPTIONS(yk_init_options, .backend = "ucc")), YK_ERR_UNSUPPORTED);
     expect_error(YK_ERR_UNSUPPORTED,
-                 "unknown backend of collectives 'ucc': there are 'native' ('gloo'), 'nccl' and 'mpi'");
+                 "unknown backend of collectives 'ucc': there are 'native' ('gloo'), 'nccl', 'mpi' and 'ucx'");
 }
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
@@ -69,21 +69,24 @@ static const yk__comm_backend *in_folder(const char *folder, const char *name)
 static void the_table_of_operations(void **state)
 {
     (void)state;
-    char folder[5000], line[500], name[100], native[16], mpi[16], nccl[16];
+    char folder[5000], line[500], name[100], native[16], mpi[16], nccl[16], ucx[16];
     snprintf(folder, sizeof(folder), "%s", own_program());
     for (int up = 0; up < 3; up++)
         *strrchr(folder, '/') = '\0';
     setenv("YOKE_BACKEND_PATH", folder, 1);
-    const yk__comm_backend *with_mpi = in_folder(folder, "mpi"), *with_nccl = in_folder(folder, "nccl");
+    const yk__comm_backend *with_mpi = in_folder(folder, "mpi"), *with_nccl = in_folder(folder, "nccl"),
+                           *with_ucx = in_folder(folder, "ucx");
     FILE *file = fopen("docs/collectives.md", "r");
     assert_non_null(file);
     bool inside = false, seen[YK__COMM_KINDS] = {false};
     while (fgets(line, sizeof(line), file)) {
-        if (strcmp(line, "| operation | native | mpi | nccl |\n") == 0)
+        if (strcmp(line, "| operation | native | mpi | nccl | ucx |\n") == 0)
             inside = true;
         else if (inside && line[0] != '|')
             break;
-        if (!inside || sscanf(line, "| %99[a-z_] | %15[a-z] | %15[a-z] | %15[a-z] |", name, native, mpi, nccl) != 4 ||
+        if (!inside ||
+            sscanf(line, "| %99[a-z_] | %15[a-z] | %15[a-z] | %15[a-z] | %15[a-z] |", name, native, mpi, nccl, ucx) !=
+                5 ||
             strcmp(name, "operation") == 0)
             continue;
         int kind = 0;
@@ -99,6 +102,8 @@ static void the_table_of_operations(void **state)
             assert_string_equal(mpi, carries(with_mpi, kind) ? "yes" : "no");
         if (with_nccl)
             assert_string_equal(nccl, carries(with_nccl, kind) ? "yes" : "no");
+        if (with_ucx)
+            assert_string_equal(ucx, carries(with_ucx, kind) ? "yes" : "no");
     }
     fclose(file);
     for (int kind = 0; kind < YK__COMM_KINDS; kind++) {

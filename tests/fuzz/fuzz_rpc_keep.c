@@ -69,7 +69,7 @@ static void whole_destroy(void *object)
     alive--;
 }
 
-/* What a program keeps: a number, weights, texts. */
+/* The state that a program keeps: a number, weights, texts. */
 typedef struct known {
     int64_t sum;
     yk_tensor *weights;

@@ -264,6 +264,18 @@ static yk_status call_over_tcp(void)
     return call_all();
 }
 
+static yk_status call_encrypted(void)
+{
+    yk_rpc_sync("worker1", "give_back", yk_args(yk_value_int(1)), NULL);
+    pthread_mutex_lock(&yk__rpc.lock);
+    bool right = yk__rpc.links != NULL;
+    for (const yk__rpc_link *link = yk__rpc.links; link; link = link->next)
+        right = right && link->channel.sending.cipher && link->channel.receiving.cipher;
+    pthread_mutex_unlock(&yk__rpc.lock);
+    CHECK(right && all_shared(false));
+    return call_all();
+}
+
 static void test_shared(void **state)
 {
     (void)state;
@@ -276,6 +288,15 @@ static void test_fallback(void **state)
     (void)state;
     act(call_over_tcp, true, false);
     act(call_over_tcp, false, true);
+}
+
+/* Calls over TCP are encrypted where the job wants that. */
+static void test_encrypted(void **state)
+{
+    (void)state;
+    setenv("YOKE_ENCRYPT", "1", 1);
+    act(call_encrypted, false, false);
+    unsetenv("YOKE_ENCRYPT");
 }
 
 /* The worker has opened what it was offered, and the caller cannot open what it gets for that. */
@@ -515,6 +536,7 @@ int main(void)
         cmocka_unit_test(test_beside_a_large_call),
         cmocka_unit_test(test_shared),
         cmocka_unit_test(test_fallback),
+        cmocka_unit_test(test_encrypted),
         cmocka_unit_test(test_half_open),
         cmocka_unit_test(test_connections_that_are_given_up),
         cmocka_unit_test(test_an_answer_that_does_not_come),

@@ -136,7 +136,10 @@ static const char *describe_path(const bench *b, int hosts, char text[80])
                          : b->copies           ? "private memory"
                                                : "shared memory";
     if (strcmp(backend, "native") != 0)
-        snprintf(text, 80, "%s", strcmp(backend, "nccl") == 0 ? "NCCL" : "Open MPI");
+        snprintf(text, 80, "%s",
+                 strcmp(backend, "nccl") == 0  ? "NCCL"
+                 : strcmp(backend, "ucx") == 0 ? "UCX"
+                                               : "Open MPI");
     else if (hosts == 1)
         snprintf(text, 80, "%s", memory);
     else if (hosts == yk_world_size(NULL))
@@ -200,7 +203,7 @@ static const char examples[] = "  yoke run -n 2 -- yoke bench allreduce\n"
 int cli_bench_allreduce(int argc, char **argv)
 {
     bench b = {.bytes = "4,64,1K,4K,16K,64K,256K,1M,4M,16M,46800000,128M", .device = "cpu", .seconds = 0.5};
-    static const char *const backends[] = {"native", "mpi", "nccl", NULL};
+    static const char *const backends[] = {"native", "mpi", "nccl", "ucx", NULL};
     const cli_option options[] = {
         {"bytes", "LIST", CLI_TEXT, &b.bytes, .help = "sizes of f32 buffers; K, M and G are powers of 1024"},
         {"backend", "NAME", CLI_CHOICE, &b.backend, "what moves the bytes", .choices = backends,

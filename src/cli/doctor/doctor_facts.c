@@ -179,6 +179,9 @@ static void add_backends(json_t *group)
     put(group, "mpi", mpi ? "likewise, in jobs of mpirun" : "not here");
     bool nccl = yk__plugin_describe(yk__comm_plugin_request("nccl"), path, sizeof(path)) != NULL;
     yk_clear_error();
+    bool ucx = yk__plugin_describe(yk__comm_plugin_request("ucx"), path, sizeof(path)) != NULL;
+    yk_clear_error();
+    put(group, "ucx", ucx ? "as native, by UCX's transports" : "not here");
     put(group, "nccl", nccl ? "all operations of tensors on GPUs, each rank its own" : "not here");
 }
 
@@ -213,6 +216,7 @@ static void add_libraries(json_t *group)
     put(group, "xxHash", "%d.%d.%d", XXH_VERSION_MAJOR, XXH_VERSION_MINOR, XXH_VERSION_RELEASE);
     put(group, "C library", "glibc %s", gnu_get_libc_version());
     add_plugin(group, "mpi backend", yk__comm_plugin_request("mpi"));
+    add_plugin(group, "ucx backend", yk__comm_plugin_request("ucx"));
     add_plugin(group, "cuda backend", yk__cuda_plugin_request());
     add_plugin(group, "nccl backend", yk__comm_plugin_request("nccl"));
     add_cuda(group);

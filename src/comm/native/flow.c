@@ -45,6 +45,8 @@ size_t yk__native_data_send(native *g, int rank, const char *from, size_t bytes)
     yk__native_link *l = &g->net->links[rank];
     char why[YK__WHY_SIZE];
     size_t done = 0;
+    if (g->carrier)
+        return yk__native_carried_send(g, rank, from, bytes < MOST ? bytes : MOST);
     if (l->data_gone)
         return 0;
     yk__reason reason = yk__byte_stream_send(l->stream, l->data, from, bytes < MOST ? bytes : MOST, &done, why);
@@ -58,6 +60,8 @@ size_t yk__native_data_receive(native *g, int rank, char *to, size_t bytes)
     yk__native_link *l = &g->net->links[rank];
     char why[YK__WHY_SIZE];
     size_t done = 0;
+    if (g->carrier)
+        return yk__native_carried_receive(g, rank, to, bytes);
     if (l->data_gone)
         return 0;
     yk__reason reason = yk__byte_stream_receive(l->stream, l->data, to, bytes < MOST ? bytes : MOST, &done, why);
@@ -85,7 +89,8 @@ yk_status yk__native_poll(native *g, yk__native_spin_state *s, struct pollfd *wa
         g->net->moved = now;
     s->moved = false;
     wait[count] = (struct pollfd){.fd = g->net->epoll, .events = POLLIN};
-    struct timespec limit = {.tv_nsec = (long)(nap * 1e9)};
+    bool busy = g->carrier && !g->carrier->arm(g->net->carried);
+    struct timespec limit = {.tv_nsec = busy ? 0 : (long)(nap * 1e9)};
     ppoll(wait, (nfds_t)count + 1, &limit, NULL);
     yk_status status = yk__native_wait_remote(g, rank, &s->looked);
     if (status || !l->data_gone)
@@ -97,12 +102,17 @@ yk_status yk__native_poll(native *g, yk__native_spin_state *s, struct pollfd *wa
     char link[YK__LINK_TEXT], what[160];
     return yk__native_break(g, YK_ERR_CONNECTION, "%s: %s broke: %s (seen by rank %d)",
                             yk__comm_describe(&g->current, what, sizeof(what)), yk__native_link_name(g, rank, link),
-                            l->data_error ? strerror(l->data_error) : "the other side closed it", g->rank);
+                            g->carrier      ? l->data_why
+                            : l->data_error ? strerror(l->data_error)
+                                            : "the other side closed it",
+                            g->rank);
 }
 
 struct pollfd yk__native_poll_entry(const native *g, int rank, short events)
 {
     const yk__native_link *l = &g->net->links[rank];
+    if (g->carrier)
+        return (struct pollfd){.fd = g->carrier->descriptor(g->net->carried), .events = POLLIN};
     return (struct pollfd){.fd = l->data_gone ? -1 : l->data, .events = events};
 }
 

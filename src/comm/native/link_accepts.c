@@ -113,8 +113,8 @@ void yk__native_incoming_hear(yk__native_joining_links *all, int i)
 static bool is_expected(const native *g, const yk__comm_join_args *args, const yk__native_hello *h)
 {
     return h->group == yk__native_group_hash(args) && h->to == g->rank && h->from > g->rank &&
-           h->from < g->world_size && g->members[h->from].host != g->host &&
-           (h->channel == LINK_CONTROL || h->channel == LINK_DATA);
+           h->from < g->world_size && g->members[h->from].host != g->host && h->channel >= LINK_CONTROL &&
+           h->channel <= yk__native_last_channel(g);
 }
 
 yk_status yk__native_incoming_adopt(native *g, yk__native_joining_links *all, int i, bool *came)

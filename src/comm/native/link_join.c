@@ -105,7 +105,7 @@ static void begin_early_dials(native *g, const char *table)
     yk__listeners_find(table, g->rank, &own, address);
     for (int r = 0; r < g->rank; r++) {
         yk__listeners_find(table, r, &node, address);
-        for (int channel = LINK_CONTROL; channel <= LINK_DATA && node != own && *address; channel++) {
+        for (int channel = LINK_CONTROL; channel <= yk__native_last_channel(g) && node != own && *address; channel++) {
             yk__native_dial *d = &j->dials[j->dial_count];
             j->dial_count += !yk__native_dial_begin(g, j->args, r, channel, address, true, d);
         }
@@ -196,7 +196,8 @@ yk_status yk__native_net_begin(native *g, const yk__comm_join_args *args)
     j->dials = yk__calloc(2 * (size_t)g->world_size, sizeof(*j->dials));
     yk_status status = j->dials ? YK_OK : yk__error_code();
     for (int r = 0; r < g->rank && !status; r++) {
-        for (int channel = LINK_CONTROL; channel <= LINK_DATA && !status && g->members[r].host != g->host; channel++) {
+        for (int channel = LINK_CONTROL;
+             channel <= yk__native_last_channel(g) && !status && g->members[r].host != g->host; channel++) {
             status = dial(g, early, early_count, r, channel, &j->dials[j->dial_count]);
             j->dial_count += !status;
         }
@@ -240,7 +241,7 @@ static void drop_lost(native *g, int *expected)
         ++*expected;
     }
     for (int r = g->rank + 1; r < g->world_size; r++)
-        for (int channel = LINK_DATA; channel >= LINK_CONTROL; channel--)
+        for (int channel = yk__native_last_channel(g); channel >= LINK_CONTROL; channel--)
             if (yk__native_link_lost(&g->net->links[r], channel) && yk__native_link_abandon(&g->net->links[r], channel))
                 ++*expected;
 }
@@ -272,7 +273,7 @@ static yk_status link_all(native *g, const yk__comm_join_args *args, double unti
 {
     int expected = g->net->joining->dial_count;
     for (int r = g->rank + 1; r < g->world_size; r++)
-        expected += g->members[r].host == g->host ? 0 : 2;
+        expected += g->members[r].host == g->host ? 0 : 1 + yk__native_last_channel(g);
     yk_status status = connect_all(g, args, until, &expected);
     if (status || expected <= 0)
         return status;
@@ -283,7 +284,8 @@ static yk_status link_all(native *g, const yk__comm_join_args *args, double unti
     for (int r = g->rank + 1; r < g->world_size; r++) {
         const yk__native_link *l = &g->net->links[r];
         size_t used = strlen(list);
-        if (g->members[r].host != g->host && (l->control < 0 || l->data < 0) && used < sizeof(list) - 130)
+        if (g->members[r].host != g->host && (l->control < 0 || (l->data < 0 && !g->carrier)) &&
+            used < sizeof(list) - 130)
             snprintf(list + used, sizeof(list) - used, "%s%s", used ? ", " : "",
                      yk__native_rank_name(g, r, who, sizeof(who)));
     }

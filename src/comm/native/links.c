@@ -197,6 +197,8 @@ void yk__native_net_close(native *g)
 {
     struct yk__native_net *net = g->net;
     bool whole = g->head && !atomic_load(&g->head->broken);
+    if (net->carried)
+        g->carrier->close(net->carried, whole, g->timeout);
     if (net->links && g->head && g->rows) {
         control_frame frame = {.type = CONTROL_LEFT, .number = atomic_load(&g->rows[g->local_rank].done)};
         pthread_mutex_lock(&g->message_lock);

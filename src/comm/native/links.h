@@ -60,6 +60,12 @@ struct yk__native_joining_links {
     int stop;         /* tells it to end; -1: there is none */
 };
 
+/* With a carrier there are control connections alone. */
+static inline int yk__native_last_channel(const native *g)
+{
+    return g->carrier ? LINK_CONTROL : LINK_DATA;
+}
+
 /* ---- links.c ---- */
 /* The connection is one between ranks: what goes over it from here on is in frames with the session's keys. */
 yk_status yk__native_link_adopt(native *g, int rank, int channel, int fd, const yk__channel *c);

@@ -279,7 +279,7 @@ yk_status yk__native_sync_host(native *g)
     return g->net->flat ? YK_OK : yk__native_sync(g);
 }
 
-static yk_status collective(native *g, const yk__comm_op *op)
+static yk_status collective_by_size(native *g, const yk__comm_op *op)
 {
     yk__native_control_progress(g); /* a cause not to begin this operation may have come since the last */
     yk_status status = yk__native_check(g);
@@ -298,13 +298,18 @@ static yk_status collective(native *g, const yk__comm_op *op)
     }
 }
 
+static yk_status collective(native *g, const yk__comm_op *op)
+{
+    return yk__native_carried_end(g, collective_by_size(g, op));
+}
+
 static yk_status header_agree(native *g, const yk__comm_op *op)
 {
     yk__native_control_progress(g);
     yk_status status = yk__native_check(g);
     if (!status)
         status = yk__native_begin_large(g, op, NULL);
-    return status ? status : yk__native_sync_host(g);
+    return yk__native_carried_end(g, status ? status : yk__native_sync_host(g));
 }
 
 const yk__native_transport yk__native_multihost = {

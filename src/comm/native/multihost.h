@@ -88,10 +88,12 @@ static inline size_t yk__native_arrived_size(const control_arrived *arrived)
 typedef struct yk__native_link {
     char address[YK__ADDRESS_TEXT]; /* the address at which the rank listens while it joins */
     int control, data;              /* sockets; -1: none */
+    bool near;                      /* with a carrier: on this machine, as far as is known */
     bool data_gone;                 /* closed or broken: the control connection will say why */
     double gone_at;                 /* since when that is waited for */
     bool left, closed, watched_out;
-    int data_error; /* errno of what ended the data connection, 0: its end */
+    int data_error;     /* errno of what ended the data connection, 0: its end */
+    char data_why[100]; /* with a carrier: what ended it there */
     double closed_at;
     int error; /* errno of what ended the control connection, 0: its end, -1: `why` says it */
     uint64_t done, begun;
@@ -119,7 +121,8 @@ typedef struct yk__native_link {
 struct yk__native_net {
     yk__native_link *links; /* by rank of the group */
     int listener, epoll;
-    bool dropped; /* the rest of messages to be sent was dropped: the group is broken */
+    void *carried; /* the carrier's state; NULL: there is none */
+    bool dropped;  /* the rest of messages to be sent was dropped: the group is broken */
     char address[YK__ADDRESS_TEXT];
     struct yk__native_joining_links *joining; /* links.h; NULL once they are there */
     yk__identity identity;
@@ -154,6 +157,16 @@ yk_status yk__native_net_connect(native *g, const yk__comm_join_args *args, doub
 yk_status yk__native_damaged(native *g, int rank, bool data, const char *why);
 /* Says goodbye and closes everything. */
 void yk__native_net_close(native *g);
+
+/* ---- carried.c: with a carrier ---- */
+/* Opens this rank's end and puts its address into the store, and connects with those of all others. */
+yk_status yk__native_carrier_open(native *g, const yk__comm_join_args *args);
+yk_status yk__native_carrier_connect(native *g, const yk__comm_join_args *args, double until);
+/* yk__native_data_send and yk__native_data_receive. */
+size_t yk__native_carried_send(native *g, int rank, const char *from, size_t bytes);
+size_t yk__native_carried_receive(native *g, int rank, char *to, size_t bytes);
+/* Ends an operation that had this status, which it returns. */
+yk_status yk__native_carried_end(native *g, yk_status status);
 
 /* ---- control.c ---- */
 /* Reads and writes what the control connections take, without waiting. Takes the lock, which may be held. */

@@ -177,8 +177,9 @@ extern const yk__native_transport yk__native_one_host, yk__native_multihost;
 
 typedef struct native {
     const yk__native_transport *transport;
-    int rank, world_size;       /* in the group */
-    int local_rank, local_size; /* among the ranks of this host, in the order of ranks */
+    const yk__comm_carrier *carrier; /* of data between hosts, in place of TCP; NULL: TCP */
+    int rank, world_size;            /* in the group */
+    int local_rank, local_size;      /* among the ranks of this host, in the order of ranks */
     int host, hosts;
     yk__native_member *members; /* by rank */
     int *order, *first;         /* the ranks by host and row; where each host begins, and the end */

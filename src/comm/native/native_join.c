@@ -156,6 +156,13 @@ static bool same_machine(const char *a, const char *b)
     return a_end && b_end && a_end > a && a_end - a == b_end - b && strncmp(a, b, (size_t)(a_end - a)) == 0;
 }
 
+/* The same of ids that a carrier's ranks have, a host each (comm/group.c). */
+static bool same_behind_rank(const char *a, const char *b)
+{
+    const char *a_machine = strchr(a, '@'), *b_machine = strchr(b, '@');
+    return a_machine && b_machine && a_machine[1] && strcmp(a_machine, b_machine) == 0;
+}
+
 /* Logs which ranks of one machine do not share its memory, since they may not open one another's files: once, by the
  * lowest of them. */
 static void tell_apart(const native *g, const yk__comm_join_args *args, const record *records)
@@ -476,6 +483,11 @@ static yk_status find_ranks(native *g, const yk__comm_join_args *args, uint64_t 
             yk__error_take(&no_listener);
         else if (args->world_size > 1)
             yk__native_net_early(g, args);
+        if (g->carrier && g->net)
+            status = yk__native_carrier_open(g, args);
+        *published = status != YK_OK; /* the others are to know */
+    }
+    if (!status && args->store) {
         status = exchange_records(g, args, start, g->net && g->net->listener >= 0 ? g->net->address : "-", records,
                                   until, published);
     } else if (!status) {
@@ -494,6 +506,8 @@ static yk_status find_ranks(native *g, const yk__comm_join_args *args, uint64_t 
         yk__error_put(&no_listener);
         status = no_listener.code;
     }
+    for (int r = 0; r < args->world_size && !status && g->carrier; r++)
+        g->net->links[r].near = same_behind_rank(records[r].host_id, records[g->rank].host_id);
     for (int r = 0; r < args->world_size && !status && g->hosts > 1; r++)
         snprintf(g->net->links[r].address, sizeof(g->net->links[r].address), "%s", records[r].address);
     if (!status && g->hosts > 1)
@@ -505,6 +519,8 @@ static yk_status find_ranks(native *g, const yk__comm_join_args *args, uint64_t 
     free(records);
     if (!status && g->hosts > 1) {
         status = yk__native_net_connect(g, args, until);
+        if (!status && g->carrier)
+            status = yk__native_carrier_connect(g, args, until);
         if (status)
             yk__native_abort(g, status, yk_last_error() ? yk_last_error()->message : "a rank could not join");
     }
@@ -531,6 +547,7 @@ yk_status yk__native_join(const yk__comm_join_args *args, void **state)
     g->world_size = args->world_size;
     g->transport = &yk__native_one_host; /* until the hosts of all ranks are known */
     g->timeout = args->timeout;
+    g->carrier = args->world_size > 1 ? args->carrier : NULL;
     g->segment_fd = -1;
     g->pid = (int32_t)getpid();
     g->name = yk__strdup(args->name);

@@ -301,6 +301,108 @@ static double NAME(line_sum)(const T *x, int64_t n)
     return total;
 }
 
+enum { NAME(DENSE_WIDTH) = 2048, NAME(DENSE_TAPS) = 64 }; /* of planes that are averaged by whole rows, at most */
+
+/* True if the averages, or their gradients, go by whole rows: small windows, and rows without gaps. */
+static bool NAME(dense_rows)(const pooling *j)
+{
+    return j->p && j->in.w_step == 1 && j->out.w_step == 1 && j->in.w <= NAME(DENSE_WIDTH) &&
+           j->out.w <= NAME(DENSE_WIDTH) && j->p->kernel[0] * j->p->kernel[1] <= NAME(DENSE_TAPS);
+}
+
+/* out[i] = the sum of the `taps` elements of the row from i step on, times a factor. */
+static void NAME(row_averages)(T *restrict out, const T *restrict row, int64_t n, int64_t taps, int64_t step, T factor)
+{
+    if (taps == 2 && step == 2) { /* the usual one */
+        for (int64_t i = 0; i < n; i++)
+            out[i] = (row[2 * i] + row[2 * i + 1]) * factor;
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        out[i] = row[i * step];
+    for (int64_t k = 1; k < taps; k++)
+        for (int64_t i = 0; i < n; i++)
+            out[i] += row[i * step + k];
+    for (int64_t i = 0; i < n; i++)
+        out[i] *= factor;
+}
+
+/* Averages a plane: the rows of windows are added up first, then columns; false, with nothing done, if not so. */
+static bool NAME(average_dense_plane)(const pooling *j, T *out, const T *x)
+{
+    if (!NAME(dense_rows)(j))
+        return false;
+    const int64_t taps = j->p->kernel[1], step = j->p->stride[1], h_step = j->in.h_step;
+    const window *wx = j->col_windows;
+    int64_t first = 0, end = j->out.w; /* of the windows that have all their columns */
+    while (first < end && wx[first].high - wx[first].low < taps)
+        first++;
+    while (end > first && wx[end - 1].high - wx[end - 1].low < taps)
+        end--;
+    T sums[NAME(DENSE_WIDTH)];
+    for (int64_t oy = 0; oy < j->out.h; oy++, out += j->out.h_step) {
+        const window *wy = &j->row_windows[oy];
+        const T *row = x + wy->low * h_step;
+        const int64_t height = wy->high - wy->low;
+        if (height <= 0) {
+            memset(out, 0, (size_t)j->out.w * sizeof(T));
+            continue;
+        }
+        if (height > 1) {
+            for (int64_t i = 0; i < j->in.w; i++)
+                sums[i] = row[i] + row[h_step + i];
+            for (int64_t k = 2; k < height; k++)
+                for (int64_t i = 0; i < j->in.w; i++)
+                    sums[i] += row[k * h_step + i];
+            row = sums;
+        }
+        if (first < end)
+            NAME(row_averages)
+        (out + first, row + wx[first].low, end - first, taps, step, (T)(1 / divisor(j, wy, &wx[first])));
+        for (int64_t ox = first ? 0 : end; ox < j->out.w; ox = ox + 1 == first ? end : ox + 1) {
+            T sum = 0;
+            for (int64_t ix = wx[ox].low; ix < wx[ox].high; ix++)
+                sum += row[ix];
+            out[ox] = wx[ox].low < wx[ox].high ? (T)((double)sum / divisor(j, wy, &wx[ox])) : 0;
+        }
+    }
+    return true;
+}
+
+/* The gradient of the same: what a row of gx gets of all rows of outputs first, then columns. */
+static bool NAME(average_grad_dense_plane)(const pooling *j, T *gx, const T *g)
+{
+    if (!NAME(dense_rows)(j))
+        return false;
+    const int64_t ow = j->out.w;
+    T sums[NAME(DENSE_WIDTH)], inverse[NAME(DENSE_WIDTH)];
+    for (int64_t ox = 0; ox < ow; ox++)
+        inverse[ox] = (T)(1 / col_size(j, &j->col_windows[ox]));
+    for (int64_t iy = 0; iy < j->in.h; iy++, gx += j->in.h_step) {
+        const cover *cy = &j->rows[iy];
+        if (iy > 0 && cy->first == cy[-1].first && cy->last == cy[-1].last) {
+            memcpy(gx, gx - j->in.h_step, (size_t)j->in.w * sizeof(T));
+            continue;
+        }
+        memset(sums, 0, (size_t)ow * sizeof(T));
+        for (int64_t oy = cy->first; oy <= cy->last; oy++) {
+            const T *row = g + oy * j->out.h_step, factor = (T)(1 / row_size(j, &j->row_windows[oy]));
+            for (int64_t ox = 0; ox < ow; ox++)
+                sums[ox] += row[ox] * factor;
+        }
+        for (int64_t ox = 0; ox < ow; ox++)
+            sums[ox] *= inverse[ox];
+        for (int64_t ix = 0; ix < j->in.w; ix++) {
+            const cover *cx = &j->cols[ix];
+            T sum = 0;
+            for (int64_t ox = cx->first; ox <= cx->last; ox++)
+                sum += sums[ox];
+            gx[ix] = sum;
+        }
+    }
+    return true;
+}
+
 static void NAME(average_planes)(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
@@ -311,7 +413,7 @@ static void NAME(average_planes)(void *arg, int64_t begin, int64_t end, int thre
         int64_t n = item / j->channels, c = item % j->channels;
         const T *x = (const T *)j->in.data + n * j->in.n_step + c * j->in.c_step;
         T *out = (T *)j->out.data + n * j->out.n_step + c * j->out.c_step;
-        if (NAME(average_plane)(j, out, x))
+        if (NAME(average_plane)(j, out, x) || NAME(average_dense_plane)(j, out, x))
             continue;
         for (int64_t oy = 0; oy < j->out.h; oy++) {
             const window *wy = &j->row_windows[oy];
@@ -380,7 +482,7 @@ static void NAME(average_grad_planes)(void *arg, int64_t begin, int64_t end, int
             }
             continue;
         }
-        if (NAME(average_grad_plane)(j, gx, g))
+        if (NAME(average_grad_plane)(j, gx, g) || NAME(average_grad_dense_plane)(j, gx, g))
             continue;
         for (int64_t iy = 0; iy < j->in.h; iy++) {
             const cover *cy = &j->rows[iy];

@@ -25,6 +25,11 @@ typedef struct near_taps {
     int32_t lane[YK__VECTOR_BYTES / sizeof(float)], mask[YK__VECTOR_BYTES / sizeof(float)];
 } near_taps;
 
+/* The longest run of a result's columns that are neighbours in the input, too, each by one tap of weight 1: copied. */
+typedef struct run {
+    int64_t at, from, count;
+} run;
+
 typedef struct resizing {
     const yk__view *out, *x;
     const yk__taps *rows, *columns;
@@ -34,21 +39,22 @@ typedef struct resizing {
     char *scratch;                          /* of each thread */
     int64_t scratch_bytes, kept;            /* rows that are kept, a power of two */
     bool columns_first;
+    run run;
 } resizing;
 
 #define RESIZE(T, S)                                                                                                   \
-    static void plain_row_##S(T *out, const T *row, const yk__taps *t, const T *weight, int64_t from)                  \
+    static void plain_row_##S(T *out, const T *row, const yk__taps *t, const T *weight, int64_t from, int64_t to)      \
     {                                                                                                                  \
         const int64_t size = t->size;                                                                                  \
         if (t->full && t->most == 1) {                                                                                 \
-            for (int64_t i = from; i < size; i++)                                                                      \
+            for (int64_t i = from; i < to; i++)                                                                        \
                 out[i] = weight[i] * row[t->index[i]];                                                                 \
         } else if (t->full && t->most == 2) {                                                                          \
             const int32_t *second = t->index + size;                                                                   \
-            for (int64_t i = from; i < size; i++)                                                                      \
+            for (int64_t i = from; i < to; i++)                                                                        \
                 out[i] = weight[i] * row[t->index[i]] + weight[size + i] * row[second[i]];                             \
         } else {                                                                                                       \
-            for (int64_t i = from; i < size; i++) {                                                                    \
+            for (int64_t i = from; i < to; i++) {                                                                      \
                 T sum = 0;                                                                                             \
                 for (int64_t k = 0; k < t->taps[i]; k++)                                                               \
                     sum += weight[k * size + i] * row[t->index[k * size + i]];                                         \
@@ -124,9 +130,10 @@ typedef struct resizing {
                 add_rows_##S(out, from, weights, count, ow);                                                           \
                 continue;                                                                                              \
             }                                                                                                          \
-            if (r->rows)                                                                                               \
+            const bool summed = r->rows && !(count == 1 && weights[0] == 1);                                           \
+            if (summed)                                                                                                \
                 add_rows_##S(store, from, weights, count, width);                                                      \
-            one_row_##S(out, r->rows ? store : from[0], r, column_weight);                                             \
+            one_row_##S(out, summed ? store : from[0], r, column_weight);                                              \
         }                                                                                                              \
     }
 
@@ -200,16 +207,42 @@ NEAR_ROW(2)
 static void one_row_f32(float *out, const float *row, const resizing *r, const float *weight)
 {
     int64_t from = 0;
+    if (r->run.count) {
+        plain_row_f32(out, row, r->columns, weight, 0, r->run.at);
+        memcpy(out + r->run.at, row + r->run.from, (size_t)r->run.count * sizeof(*out));
+        from = r->run.at + r->run.count;
+        plain_row_f32(out, row, r->columns, weight, from, r->columns->size);
+        return;
+    }
 #if defined(NEAR)
     if (r->near)
         from = (r->vectors == 1 ? near_row_1 : near_row_2)(out, row, r->columns, r->near, weight);
 #endif
-    plain_row_f32(out, row, r->columns, weight, from);
+    plain_row_f32(out, row, r->columns, weight, from, r->columns->size);
 }
 
 static void one_row_f64(double *out, const double *row, const resizing *r, const double *weight)
 {
-    plain_row_f64(out, row, r->columns, weight, 0);
+    const run *n = &r->run; /* of 0 elements at 0 where there is none */
+    plain_row_f64(out, row, r->columns, weight, 0, n->at);
+    memcpy(out + n->at, row + n->from, (size_t)n->count * sizeof(*out));
+    plain_row_f64(out, row, r->columns, weight, n->at + n->count, r->columns->size);
+}
+
+/* The run of columns, where it is most of a row; else one of no elements. */
+static run run_of(const yk__taps *t)
+{
+    run longest = {0, 0, 0}, now = {0, 0, 0};
+    for (int64_t i = 0; t && i < t->size; i++) {
+        if (t->taps[i] != 1 || t->weight[i] != 1)
+            now.count = 0;
+        else if (now.count && t->index[i] == t->index[i - 1] + 1)
+            now.count++;
+        else
+            now = (run){i, t->index[i], 1};
+        longest = now.count > longest.count ? now : longest;
+    }
+    return t && longest.count > t->size / 2 ? longest : (run){0, 0, 0};
 }
 
 /* Fills near[]; false where lanes are too far from each other for so many vectors. */
@@ -273,7 +306,8 @@ static yk_status resize(int device, const yk__view *out, const yk__view *x, cons
     const int64_t size = (int64_t)yk_dtype_size(x->dtype), threads = yk__cpu_threads(device);
     const int64_t most = rows ? rows->most : 1, planes = out->shape[0] * out->shape[1];
     resizing r = {.out = out, .x = x, .rows = rows, .columns = columns, .kept = 1};
-    r.columns_first = columns && rows && out->shape[1] >= x->shape[1];
+    r.run = run_of(columns);
+    r.columns_first = columns && rows && out->shape[1] >= x->shape[1] && !r.run.count;
     while (r.columns_first && r.kept < rows_reach(rows))
         r.kept *= 2;
     int64_t wider = out->shape[2] > x->shape[2] ? out->shape[2] : x->shape[2];
@@ -294,7 +328,7 @@ static yk_status resize(int device, const yk__view *out, const yk__view *x, cons
     r.column_weight = memory;
     memory = columns ? weights_fill(memory, columns, narrow) : memory;
     near_taps *near = (near_taps *)(void *)memory;
-    for (r.vectors = 1; near_count && !r.near && r.vectors <= 2; r.vectors += !r.near)
+    for (r.vectors = 1; near_count && !r.run.count && !r.near && r.vectors <= 2; r.vectors += !r.near)
         r.near = near_fill(near, columns, x->shape[2], r.vectors) ? near : NULL;
     int64_t grain = ELEMENTS / out->shape[2] + 1;
     yk__cpu_parallel(device, planes, grain, narrow ? resize_rows_f32 : resize_rows_f64, &r);
