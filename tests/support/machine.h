@@ -51,14 +51,14 @@ static inline bool has_proc(void)
 /* The file of this program. */
 static inline const char *own_program(void)
 {
-    static char path[4096];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
-    path[n > 0 ? n : 0] = 0;
-    if (n <= 0 && !realpath((const char *)getauxval(AT_EXECFN), path)) {
-        perror("the path of the test program");
+    static char program[4096];
+    ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
+    program[n > 0 ? n : 0] = 0;
+    if (n <= 0 && !realpath((const char *)getauxval(AT_EXECFN), program)) {
+        perror("the program of the test program");
         exit(1);
     }
-    return path;
+    return program;
 }
 
 static inline int open_descriptors(void)
