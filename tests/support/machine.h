@@ -55,7 +55,7 @@ static inline const char *own_program(void)
     ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
     program[n > 0 ? n : 0] = 0;
     if (n <= 0 && !realpath((const char *)getauxval(AT_EXECFN), program)) {
-        perror("the program of the test program");
+        perror("the path of the test program");
         exit(1);
     }
     return program;
