@@ -107,6 +107,13 @@ def bias(s):
         s.inputs.append(torch.randn(s.inputs[1].shape[0]))
 
 
+def attend(q, k, v, causal):
+    """PyTorch's; before 2.0 it had another name, and gave the weights as well."""
+    if hasattr(F, "scaled_dot_product_attention"):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    return F._scaled_dot_product_attention(q, k, v, None, 0.0, False, causal)[0]
+
+
 def indices(dimensions):
     def prepare(s):
         pool = getattr(F, f"max_pool{dimensions}d")
@@ -215,7 +222,9 @@ def table(s):
     module = getattr(s, "module", None)
 
     def over_dims(function):
-        return lambda: function(x, dims) if dims else function(x)
+        # before PyTorch 2.2 any and all take one dimension alone, as a number
+        of = dims[0] if dims and len(dims) == 1 else dims
+        return lambda: function(x, of) if dims else function(x)
 
     def ctc_loss():
         steps, batch, _ = x.shape
@@ -273,7 +282,7 @@ def table(s):
         "pack_padded_sequence": lambda: nn.utils.rnn.pack_padded_sequence(x, index).data,
         "pad_packed_sequence": lambda: unpacked(x, index),
         "pad_sequence": lambda: nn.utils.rnn.pad_sequence(i, batch_first=True),
-        "scaled_dot_product_attention": lambda: F.scaled_dot_product_attention(*i, is_causal=case.int("causal") == 1),
+        "scaled_dot_product_attention": lambda: attend(*i, case.int("causal") == 1),
         "multihead_attention": lambda: module(x, x, x, need_weights=False)[0],
         "transformer_encoder_layer": lambda: module(x), "transformer_decoder_layer": lambda: module(x, y),
     }.get(case.operation)

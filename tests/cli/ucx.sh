@@ -16,7 +16,7 @@ else
     says err "ucx backend UCX says UCX_TLS=nonsense ucx_info -d"
 
     # The signals that UCX takes over are this program's.
-    UCX_TLS=tcp exits 139 "a rank that is killed" run -n 2 -- bash -c '[ $RANK = 0 ] || (sleep 1; kill -SEGV $$) & exec "$0" bench allreduce --backend ucx --bytes 4 --seconds 60' "$YOKE"
+    UCX_TLS=tcp exits 139 "a rank that is killed" run -n 2 -- bash -c '[ $RANK = 0 ] || (sleep 1; kill -SEGV $$) & exec "$0" bench allreduce --backend ucx --bytes 16M --seconds 60' "$YOKE"
     says err "SIGSEGV"
 fi
 
