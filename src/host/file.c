@@ -343,7 +343,7 @@ yk_status yk__file_flush(yk__file_writer *writer)
 yk_status yk__file_write(yk__file_writer *writer, const void *data, size_t size)
 {
     yk__progress_mark();
-    if (writer->failed)
+    if (writer->failed || size == 0) /* of nothing there may be no address */
         return writer->failed;
     if (writer->filled + size > WRITE_BUFFER) {
         yk_status status = yk__file_flush(writer);
