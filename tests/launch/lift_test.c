@@ -18,7 +18,7 @@ static yk__identity identity;
 typedef struct node {
     uint64_t id;
     yk__agent_client client;
-    /* of what came as a follower */
+    /* counts of what it got as a follower */
     int clears, sets, beats, lifts;
     uint64_t lift;
     bool silent; /* it says nothing of its own to what comes */
@@ -175,7 +175,7 @@ static void test_lift(void **unused)
     assert_int_equal(higher->sets, 0);
     int beats = own->beats;
 
-    /* What was on its way in the earlier term is no fault of who says it. */
+    /* An answer that was on its way in the earlier term is no fault of who gives it. */
     say(own, YK__TAKEN, 2, (uint64_t[]){1, 1});
     own->silent = false;
     lifted(own, 6); /* two of three */
