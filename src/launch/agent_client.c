@@ -64,6 +64,14 @@ void yk__agent_client_set(yk__agent_client *c, const char *key, const yk__wire *
     end_request(c);
 }
 
+void yk__agent_client_set_text(yk__agent_client *c, const char *key, const char *text)
+{
+    yk__wire value = {0};
+    yk__wire_put(&value, text, strlen(text));
+    yk__agent_client_set(c, key, &value);
+    yk__wire_clear(&value);
+}
+
 void yk__agent_client_push(yk__agent_client *c, const char *list, const yk__wire *value)
 {
     if (c->gone)

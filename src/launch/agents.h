@@ -37,6 +37,7 @@ typedef struct yk__agent_client {
 
 /* Requests are queued, and sent by yk__agent_client_move; before there is a connection, behind the hand-shake. */
 void yk__agent_client_set(yk__agent_client *client, const char *key, const yk__wire *value);
+void yk__agent_client_set_text(yk__agent_client *client, const char *key, const char *text);
 void yk__agent_client_push(yk__agent_client *client, const char *list, const yk__wire *value);
 void yk__agent_client_delete(yk__agent_client *client, const char *list, int64_t number);
 /* `values`: for the end, silence, and damage (yk__lease_end). */

@@ -228,14 +228,11 @@ void yk__recall_step(yk__rendezvous *n)
 
 void yk__recall_moved(yk__rendezvous *n, const char *where)
 {
-    yk__wire text = {0};
     if (!n->recall || !n->recall->server)
         return;
     if (where != n->recall->where)
         snprintf(n->recall->where, sizeof(n->recall->where), "%s", where);
-    yk__wire_put(&text, where, strlen(where));
-    yk__agent_client_set(&n->recall->client, YK__GUIDE_KEY, &text);
-    yk__wire_clear(&text);
+    yk__agent_client_set_text(&n->recall->client, YK__GUIDE_KEY, where);
 }
 
 void yk__recall_close(yk__rendezvous *n)

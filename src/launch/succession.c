@@ -273,14 +273,6 @@ static void put_keep(yk__wire *w, const yk__rendezvous *n, uint64_t number, cons
     yk__keeper_put_nodes(w, nodes);
 }
 
-static void put_former(yk__rendezvous *n, const char *former)
-{
-    yk__wire text = {0};
-    yk__wire_put(&text, former, strlen(former));
-    yk__agent_client_set(&n->client, FORMER_KEY, &text);
-    yk__wire_clear(&text);
-}
-
 /* The name by which node 0 was found, which may be that of another machine by the time it comes back. */
 static void put_first(yk__rendezvous *n)
 {
@@ -288,7 +280,7 @@ static void put_first(yk__rendezvous *n)
     bool bare = strchr(n->s.host, ':') && n->s.host[0] != '[';
     snprintf(first, sizeof(first), "%s%s%s:%d", bare ? "[" : "", n->s.host, bare ? "]" : "", n->s.port);
     if (!n->reg)
-        put_former(n, first);
+        yk__agent_client_set_text(&n->client, FORMER_KEY, first);
 }
 
 /* This launcher keeps the list now, and begins to call where others have. */
@@ -302,7 +294,7 @@ static void call_former(yk__rendezvous *n)
     if (before && before->size < sizeof(former))
         memcpy(former, before->data, before->size);
     yk__former_add(former, s->kept_at);
-    put_former(n, former);
+    yk__agent_client_set_text(&n->client, FORMER_KEY, former);
     s->calling = yk__calling_start(&n->identity, n->id, s->voter.promised, s->where, former);
     if (!s->calling)
         yk_clear_error(); /* who comes to such an address does not hear of this one */
@@ -577,10 +569,7 @@ static void follow_term(yk__rendezvous *n)
 
 static void say_where(yk__rendezvous *n, const char *where)
 {
-    yk__wire text = {0};
-    yk__wire_put(&text, where, strlen(where));
-    yk__agent_client_set(&n->succession->local, YK__GUIDE_KEY, &text);
-    yk__wire_clear(&text);
+    yk__agent_client_set_text(&n->succession->local, YK__GUIDE_KEY, where);
     yk__recall_moved(n, where);
 }
 

@@ -7,7 +7,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -159,16 +158,10 @@ static void *writer_run(void *argument)
     off_t whole = lseek(w->fd, 0, SEEK_END);
     pthread_mutex_lock(&w->lock);
     for (;;) {
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        double seconds = w->flush_seconds < 1e6 ? w->flush_seconds : 1e6;
-        until.tv_sec += (time_t)seconds;
-        until.tv_nsec += (long)(1e9 * (seconds - floor(seconds)));
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
-        int late = 0;
-        while (w->flushed == w->asked && !w->ends && late != ETIMEDOUT)
-            late = pthread_cond_timedwait(&w->changed, &w->lock, &until);
+        double until = yk__now() + w->flush_seconds;
+        bool late = false;
+        while (w->flushed == w->asked && !w->ends && !late)
+            late = !yk__condition_wait(&w->changed, &w->lock, until);
         uint64_t asked = w->asked;
         bool ends = w->ends;
         pthread_mutex_unlock(&w->lock);

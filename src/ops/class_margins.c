@@ -15,20 +15,14 @@ static bool classes_check(const char *name, yk_tensor *x, yk_tensor *target, yk_
                  yk_dtype_name((yk_dtype)target->dtype));
         return false;
     }
-    if ((unsigned)reduction > YK_REDUCE_NONE) {
-        yk__fail(YK_ERR_ARGUMENT, "%s: reduction %d is none of mean, sum and none", name, (int)reduction);
-        return false;
-    }
-    return !yk__expect_floating(name, "input", x);
+    return yk__reduction_check(name, reduction, false) && !yk__expect_floating(name, "input", x);
 }
 
 /* A loss of each row, reduced; of a single row without its dimension. */
-static yk_tensor *reduced(yk_tensor *loss, yk_reduction reduction, bool row, yk_dtype dtype)
+static yk_tensor *of_rows(yk_tensor *loss, yk_reduction reduction, bool row, yk_dtype dtype)
 {
-    if (loss && reduction == YK_REDUCE_NONE)
-        loss = row ? yk_squeeze(loss, 0) : loss;
-    else if (loss)
-        loss = reduction == YK_REDUCE_MEAN ? yk_mean(loss) : yk_sum(loss);
+    loss = loss && row && reduction == YK_REDUCE_NONE ? yk_squeeze(loss, 0) : loss;
+    loss = loss ? yk__reduced(loss, reduction) : NULL;
     return loss ? yk_cast(loss, dtype) : NULL;
 }
 
@@ -54,7 +48,7 @@ static yk_tensor *multi_margin(yk_tensor *x, yk_tensor *target, const yk_multi_m
         return NULL;
     above = yk__recorded_where_not(yk_eq(column, row_of(wide->shape[1], x)), above);
     yk_tensor *loss = yk_div_scalar(yk_sum_dims(above, &classes, 1, false), (double)wide->shape[1]);
-    return reduced(loss, o->reduction, row, (yk_dtype)x->dtype);
+    return of_rows(loss, o->reduction, row, (yk_dtype)x->dtype);
 }
 
 yk_tensor *yk_multi_margin_loss(yk_tensor *x, yk_tensor *target, const yk_multi_margin_loss_options *options)
@@ -121,7 +115,7 @@ static yk_tensor *multilabel_margin(yk_tensor *x, yk_tensor *target, yk_reductio
     yk_tensor *above = yk_relu(yk_add_scalar(yk_sub(yk_unsqueeze(wide, 1), yk_unsqueeze(of_targets, 2)), 1));
     yk_tensor *both = yk_logical_and(yk_unsqueeze(counted, 2), yk_unsqueeze(others, 1));
     yk_tensor *loss = yk_sum_dims(both && above ? yk__recorded_where(both, above) : NULL, pairs, 2, false);
-    return reduced(yk_div_scalar(loss, (double)classes), reduction, row, (yk_dtype)x->dtype);
+    return of_rows(yk_div_scalar(loss, (double)classes), reduction, row, (yk_dtype)x->dtype);
 }
 
 /* No label may be as large as the number of classes; below 0, it ends the list. */

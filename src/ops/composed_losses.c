@@ -9,20 +9,6 @@
 
 #include "ops/op.h"
 
-static bool reduction_check(const char *name, yk_reduction reduction, bool batchmean)
-{
-    if ((unsigned)reduction <= YK_REDUCE_NONE || (batchmean && reduction == YK_REDUCE_BATCHMEAN))
-        return true;
-    yk__fail(YK_ERR_ARGUMENT, "%s: reduction %d is none of mean, sum and none%s", name, (int)reduction,
-             batchmean ? ", nor batchmean" : "");
-    return false;
-}
-
-static yk_tensor *reduced(yk_tensor *loss, yk_reduction reduction)
-{
-    return reduction == YK_REDUCE_MEAN ? yk_mean(loss) : reduction == YK_REDUCE_SUM ? yk_sum(loss) : loss;
-}
-
 /* Computes `expression` of these tensors, those of f16 and bf16 in f32, and gives it in the first one's dtype. */
 #define WIDE(x, expression)                                                                                            \
     yk_dtype dtype = (yk_dtype)(x)[0]->dtype;                                                                          \
@@ -46,7 +32,7 @@ static bool alike_check(const char *name, yk_tensor *x, yk_tensor *target, yk_re
     char a[200], b[200];
     yk_tensor *inputs[2] = {x, target};
     if (!yk__op_begin(name, 2, inputs, 0) || yk__expect_floating(name, "input", x) ||
-        yk__expect_floating(name, "target", target) || !reduction_check(name, reduction, false))
+        yk__expect_floating(name, "target", target) || !yk__reduction_check(name, reduction, false))
         return false;
     if (yk_same_shape(x, target))
         return true;
@@ -111,7 +97,7 @@ static yk_tensor *bce(yk_tensor *x, yk_tensor *target)
 
 static yk_tensor *weighted(yk_tensor *loss, yk_tensor *weight, yk_reduction reduction)
 {
-    return reduced(weight ? yk_mul(loss, weight) : loss, reduction);
+    return yk__reduced(weight ? yk_mul(loss, weight) : loss, reduction);
 }
 
 /* Fails where an element is not in [least, most]; a host waits for that, so it is looked at on CPUs. */
@@ -177,7 +163,7 @@ yk_tensor *yk_l1_loss(yk_tensor *x, yk_tensor *target, yk_reduction reduction)
     if (!alike_check("l1_loss", x, target, reduction))
         return NULL;
     yk_tensor *in[] = {x, target};
-    WIDE(in, reduced(yk_abs(yk_sub(in[0], in[1])), reduction));
+    WIDE(in, yk__reduced(yk_abs(yk_sub(in[0], in[1])), reduction));
 }
 
 /* A kernel takes two of one dtype; those who listen hear the operations that the loss is composed of. */
@@ -234,14 +220,14 @@ static yk_tensor *bent(yk_tensor *x, yk_tensor *target, double bend, double slop
 {
     double scale = slope / bend;
     if (fits_kernel(x, target) && bend >= (double)FLT_MIN && bend <= (double)FLT_MAX) {
-        yk_tensor *loss = reduced(smooth_l1(x, target, bend), reduction);
+        yk_tensor *loss = yk__reduced(smooth_l1(x, target, bend), reduction);
         return slope == 1 ? loss : yk_mul_scalar(loss, slope);
     }
     yk_tensor *difference = yk_sub(x, target), *size = yk_abs(difference);
     yk_tensor *loss =
         yk_where(yk_lt(size, yk__recorded_number(size, bend)), yk_mul_scalar(yk_square(difference), 0.5 * scale),
                  yk_mul_scalar(yk_add_scalar(size, -0.5 * bend), slope));
-    return reduced(loss, reduction);
+    return yk__reduced(loss, reduction);
 }
 
 yk_tensor *yk_smooth_l1_loss(yk_tensor *x, yk_tensor *target, double beta, yk_reduction reduction)
@@ -274,7 +260,7 @@ static yk_tensor *nll(yk_tensor *x, yk_tensor *target, const yk_nll_loss_options
     if (o->weight)
         weight = yk_mul(weight, yk_take(o->weight, label));
     yk_tensor *loss = yk_neg(yk_mul(yk__recorded_where(counts, picked), weight));
-    return o->reduction == YK_REDUCE_MEAN ? yk_div(yk_sum(loss), yk_sum(weight)) : reduced(loss, o->reduction);
+    return o->reduction == YK_REDUCE_MEAN ? yk_div(yk_sum(loss), yk_sum(weight)) : yk__reduced(loss, o->reduction);
 }
 
 yk_tensor *yk_nll_loss(yk_tensor *x, yk_tensor *target, const yk_nll_loss_options *options)
@@ -286,7 +272,7 @@ yk_tensor *yk_nll_loss(yk_tensor *x, yk_tensor *target, const yk_nll_loss_option
     yk_tensor *inputs[3] = {x, target, o.weight};
     YK__EVENT(YK__EVENT_OPERATION, "nll_loss");
     if (!yk__op_begin("nll_loss", 3, inputs, 1u << 2) || yk__expect_floating("nll_loss", "input", x) ||
-        !reduction_check("nll_loss", o.reduction, false))
+        !yk__reduction_check("nll_loss", o.reduction, false))
         return NULL;
     bool fits = x->ndim >= 2 && target->ndim == x->ndim - 1 && x->shape[1] > 0;
     for (int d = 0; fits && d < target->ndim; d++)
@@ -344,15 +330,15 @@ static yk_tensor *kl_div(yk_tensor *x, yk_tensor *target, const yk_kl_div_option
         loss = yk_sub(yk_mul(target, log), yk_mul(target, x));
     }
     if (o->reduction != YK_REDUCE_BATCHMEAN)
-        return reduced(loss, o->reduction);
+        return yk__reduced(loss, o->reduction);
     return yk_div_scalar(yk_sum(loss), x->ndim ? (double)x->shape[0] : 1);
 }
 
 yk_tensor *yk_kl_div(yk_tensor *x, yk_tensor *target, const yk_kl_div_options *options)
 {
     yk_kl_div_options o;
-    if (YK__OPTIONS_TAKE("kl_div", yk_kl_div_options, options, &o) || !reduction_check("kl_div", o.reduction, true) ||
-        !alike_check("kl_div", x, target, YK_REDUCE_NONE))
+    if (YK__OPTIONS_TAKE("kl_div", yk_kl_div_options, options, &o) ||
+        !yk__reduction_check("kl_div", o.reduction, true) || !alike_check("kl_div", x, target, YK_REDUCE_NONE))
         return NULL;
     yk_tensor *in[] = {x, target};
     WIDE(in, kl_div(in[0], in[1], &o));
@@ -363,7 +349,7 @@ static yk_tensor *gaussian_nll(yk_tensor *x, yk_tensor *target, yk_tensor *var, 
 {
     yk_tensor *plain = yk_detach(var), *v = yk_add(var, yk_sub(yk_clamp(plain, o->eps, INFINITY), plain));
     yk_tensor *loss = yk_mul_scalar(yk_add(yk_log(v), yk_div(yk_square(yk_sub(x, target)), v)), 0.5);
-    return reduced(o->full ? yk_add_scalar(loss, 0.5 * log(2 * M_PI)) : loss, o->reduction);
+    return yk__reduced(o->full ? yk_add_scalar(loss, 0.5 * log(2 * M_PI)) : loss, o->reduction);
 }
 
 yk_tensor *yk_gaussian_nll_loss(yk_tensor *x, yk_tensor *target, yk_tensor *var,
@@ -452,7 +438,7 @@ static yk_tensor *cosine_embedding(yk_tensor *a, yk_tensor *b, yk_tensor *target
     yk_tensor *near = yk__recorded_where(yk_eq(target, yk__recorded_number(target, 1)), one_less(c));
     yk_tensor *far = yk__recorded_where(yk_eq(target, yk__recorded_number(target, -1)),
                                         yk_clamp(yk_add_scalar(c, -margin), 0, INFINITY));
-    return reduced(yk_add(near, far), reduction);
+    return yk__reduced(yk_add(near, far), reduction);
 }
 
 yk_tensor *yk_cosine_embedding_loss(yk_tensor *a, yk_tensor *b, yk_tensor *target, double margin,
@@ -461,7 +447,7 @@ yk_tensor *yk_cosine_embedding_loss(yk_tensor *a, yk_tensor *b, yk_tensor *targe
     static const char name[] = "cosine_embedding_loss";
     yk_tensor *inputs[3] = {a, b, target};
     char ta[200], tb[200], tt[200];
-    if (!yk__op_begin(name, 3, inputs, 0) || !pair_check(name, a, b) || !reduction_check(name, reduction, false) ||
+    if (!yk__op_begin(name, 3, inputs, 0) || !pair_check(name, a, b) || !yk__reduction_check(name, reduction, false) ||
         yk__check_number(name, "margin", margin, -DBL_MAX, DBL_MAX))
         return NULL;
     bool rows = a->ndim == 2 && target->ndim == 1 && target->shape[0] == a->shape[0];
@@ -481,7 +467,7 @@ static yk_tensor *triplet(yk_tensor *const x[3], const yk_triplet_margin_loss_op
     yk_tensor *near = distance(x[0], x[1], o->p, o->eps, false), *far = distance(x[0], x[2], o->p, o->eps, false);
     if (o->swap)
         far = yk_minimum(far, distance(x[1], x[2], o->p, o->eps, false));
-    return reduced(yk_clamp(yk_add_scalar(yk_sub(near, far), o->margin), 0, INFINITY), o->reduction);
+    return yk__reduced(yk_clamp(yk_add_scalar(yk_sub(near, far), o->margin), 0, INFINITY), o->reduction);
 }
 
 yk_tensor *yk_triplet_margin_loss(yk_tensor *anchor, yk_tensor *positive, yk_tensor *negative,
@@ -492,8 +478,9 @@ yk_tensor *yk_triplet_margin_loss(yk_tensor *anchor, yk_tensor *positive, yk_ten
     yk_tensor *x[3] = {anchor, positive, negative};
     if (YK__OPTIONS_TAKE(name, yk_triplet_margin_loss_options, options, &o) || !yk__op_begin(name, 3, x, 0) ||
         !pair_check(name, anchor, positive) || !pair_check(name, anchor, negative) ||
-        !reduction_check(name, o.reduction, false) || yk__check_number(name, "margin", o.margin, -DBL_MAX, DBL_MAX) ||
-        yk__check_positive(name, "p", o.p) || yk__check_number(name, "eps", o.eps, 0, DBL_MAX))
+        !yk__reduction_check(name, o.reduction, false) ||
+        yk__check_number(name, "margin", o.margin, -DBL_MAX, DBL_MAX) || yk__check_positive(name, "p", o.p) ||
+        yk__check_number(name, "eps", o.eps, 0, DBL_MAX))
         return NULL;
     WIDE(x, triplet(x, &o));
 }
@@ -501,7 +488,7 @@ yk_tensor *yk_triplet_margin_loss(yk_tensor *anchor, yk_tensor *positive, yk_ten
 static yk_tensor *margin_ranking(yk_tensor *const in[3], double margin, yk_reduction reduction)
 {
     yk_tensor *behind = yk_mul(yk_neg(in[2]), yk_sub(in[0], in[1]));
-    return reduced(yk_clamp(yk_add_scalar(behind, margin), 0, INFINITY), reduction);
+    return yk__reduced(yk_clamp(yk_add_scalar(behind, margin), 0, INFINITY), reduction);
 }
 
 yk_tensor *yk_margin_ranking_loss(yk_tensor *a, yk_tensor *b, yk_tensor *target, double margin, yk_reduction reduction)
@@ -509,7 +496,7 @@ yk_tensor *yk_margin_ranking_loss(yk_tensor *a, yk_tensor *b, yk_tensor *target,
     static const char name[] = "margin_ranking_loss";
     yk_tensor *inputs[3] = {a, b, target};
     if (!yk__op_begin(name, 3, inputs, 0) || !pair_check(name, a, b) || !pair_check(name, a, target) ||
-        !reduction_check(name, reduction, false) || yk__check_number(name, "margin", margin, -DBL_MAX, DBL_MAX))
+        !yk__reduction_check(name, reduction, false) || yk__check_number(name, "margin", margin, -DBL_MAX, DBL_MAX))
         return NULL;
     WIDE(inputs, margin_ranking(inputs, margin, reduction));
 }
@@ -520,7 +507,7 @@ yk_tensor *yk_margin_ranking_loss(yk_tensor *a, yk_tensor *b, yk_tensor *target,
 static yk_tensor *hinge_embedding(yk_tensor *x, yk_tensor *target, double margin, yk_reduction reduction)
 {
     yk_tensor *far = yk__recorded_where(yk_ne_scalar(target, 1), yk_clamp(yk_rsub_scalar(x, margin), 0, INFINITY));
-    return reduced(yk_add(yk__recorded_where(yk_ne_scalar(target, -1), x), far), reduction);
+    return yk__reduced(yk_add(yk__recorded_where(yk_ne_scalar(target, -1), x), far), reduction);
 }
 
 yk_tensor *yk_hinge_embedding_loss(yk_tensor *x, yk_tensor *target, double margin, yk_reduction reduction)
@@ -537,7 +524,7 @@ yk_tensor *yk_soft_margin_loss(yk_tensor *x, yk_tensor *target, yk_reduction red
     if (!alike_check("soft_margin_loss", x, target, reduction))
         return NULL;
     yk_tensor *in[] = {x, target};
-    WIDE(in, reduced(yk_neg(yk_log_sigmoid(yk_mul(in[1], in[0]))), reduction));
+    WIDE(in, yk__reduced(yk_neg(yk_log_sigmoid(yk_mul(in[1], in[0]))), reduction));
 }
 
 /* With p_t the probability of what the target says: ce (1 - p_t)^gamma, times alpha or 1 - alpha. */
@@ -550,7 +537,7 @@ static yk_tensor *focal(yk_tensor *x, yk_tensor *target, const yk_sigmoid_focal_
     yk_tensor *loss = yk_mul(ce, o->gamma == 2 ? yk_square(missed) : yk_pow_scalar(missed, o->gamma));
     if (o->alpha >= 0)
         loss = yk_mul(loss, yk_add(yk_mul_scalar(target, o->alpha), yk_mul_scalar(rest, 1 - o->alpha)));
-    return reduced(loss, o->reduction);
+    return yk__reduced(loss, o->reduction);
 }
 
 yk_tensor *yk_sigmoid_focal_loss(yk_tensor *x, yk_tensor *target, const yk_sigmoid_focal_loss_options *options)

@@ -206,10 +206,8 @@ yk_tensor *yk_ctc_loss(yk_tensor *log_probs, yk_tensor *targets, yk_tensor *inpu
     YK__EVENT(YK__EVENT_OPERATION, "ctc_loss");
     if (!yk__op_begin("ctc_loss", 4, inputs, 0) || yk__expect_floating("ctc_loss", "log_probs", log_probs))
         return NULL;
-    if ((unsigned)o.reduction > YK_REDUCE_NONE) {
-        yk__fail(YK_ERR_ARGUMENT, "ctc_loss: reduction %d is none of mean, sum and none", (int)o.reduction);
+    if (!yk__reduction_check("ctc_loss", o.reduction, false))
         return NULL;
-    }
     bool whole = log_probs->ndim == 3 || log_probs->ndim == 2, one = log_probs->ndim == 2;
     bool fits = whole && log_probs->numel > 0 && targets->ndim >= 1 && targets->ndim <= (one ? 1 : 2);
     if (!fits || (targets->ndim == 2 && targets->shape[0] != log_probs->shape[1])) {

@@ -98,10 +98,8 @@ static bool loss_check(const yk_tensor *logits, const yk_tensor *target, const y
     }
     if (yk__check_number("cross_entropy", "label_smoothing", o->label_smoothing, 0, 1))
         return false;
-    if ((unsigned)o->reduction > YK_REDUCE_NONE) {
-        yk__fail(YK_ERR_ARGUMENT, "cross_entropy: reduction %d is none of mean, sum and none", (int)o->reduction);
+    if (!yk__reduction_check("cross_entropy", o->reduction, false))
         return false;
-    }
     bool as_logits = o->weight && o->weight->dtype == logits->dtype;
     return !yk__expect_floating("cross_entropy", "tensor of logits", logits) &&
            !yk__expect_vector("cross_entropy", "weight", o->weight, logits->shape[1], "class") &&
@@ -295,10 +293,8 @@ yk_tensor *yk_mse_loss(yk_tensor *x, yk_tensor *target, yk_reduction reduction)
                  yk_shape_format(x, a, sizeof(a)), yk_shape_format(target, b, sizeof(b)));
         return NULL;
     }
-    if ((unsigned)reduction > YK_REDUCE_NONE) {
-        yk__fail(YK_ERR_ARGUMENT, "mse_loss: reduction %d is none of mean, sum and none", (int)reduction);
+    if (!yk__reduction_check("mse_loss", reduction, false))
         return NULL;
-    }
     if (yk__expect_floating("mse_loss", "input", x) || yk__expect_floating("mse_loss", "target", target))
         return NULL;
     yk_tensor *difference = yk__raw_binary("mse_loss", YK__SUB, x, target, 1), *out;

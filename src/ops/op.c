@@ -224,6 +224,20 @@ yk_tensor *yk__raw_scalar(double value, yk_dtype dtype, yk_device device)
     return x ? yk__tensor_if_ok(x, yk__raw_fill(x, value)) : NULL;
 }
 
+bool yk__reduction_check(const char *name, yk_reduction reduction, bool batchmean)
+{
+    if ((unsigned)reduction <= YK_REDUCE_NONE || (batchmean && reduction == YK_REDUCE_BATCHMEAN))
+        return true;
+    yk__fail(YK_ERR_ARGUMENT, "%s: reduction %d is none of mean, sum and none%s", name, (int)reduction,
+             batchmean ? ", nor batchmean" : "");
+    return false;
+}
+
+yk_tensor *yk__reduced(yk_tensor *loss, yk_reduction reduction)
+{
+    return reduction == YK_REDUCE_MEAN ? yk_mean(loss) : reduction == YK_REDUCE_SUM ? yk_sum(loss) : loss;
+}
+
 /* Computed where they are wanted, as sums of ones: a step that is recorded can bring nothing from the host. */
 yk_tensor *yk__raw_positions(int64_t n, int ndim, yk_device device)
 {

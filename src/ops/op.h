@@ -195,6 +195,10 @@ yk_status yk__has_zero(const char *name, yk_tensor *x, bool *has) YK_MUST_CHECK;
 
 /* ---- small makers ---- */
 yk_tensor *yk__raw_scalar(double value, yk_dtype dtype, yk_device device);
+/* False, with an error, for a reduction that a loss has not; `batchmean`: it has that one as well. */
+bool yk__reduction_check(const char *name, yk_reduction reduction, bool batchmean);
+/* The losses of elements or rows, reduced; any but mean and sum leaves them as they are. NULL stays NULL. */
+yk_tensor *yk__reduced(yk_tensor *loss, yk_reduction reduction);
 /* 0, 1, ..., n - 1 as i64 of shape (n, 1, ..., 1) with `ndim` dimensions. */
 yk_tensor *yk__raw_positions(int64_t n, int ndim, yk_device device);
 /* The same elements in another shape (of as many): a view where the strides allow it, else a copy. */
