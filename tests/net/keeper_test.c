@@ -705,8 +705,8 @@ static void run_raced(uint64_t seed)
     free(r);
 }
 
-/* Of seven nodes those that are left are just enough: node 0, which kept the store, and two others end at once. Two of
- * the rest ask for the same term in the same moment, and the promises of those that did not are divided. */
+/* Three of seven nodes end at once, node 0 that kept the store among them, and those that are left are just enough. Two
+ * of them ask for the same term in the same moment, and the promises of those that do not are divided. */
 static void run_divided(uint64_t seed, bool one_alone)
 {
     run *r = calloc(1, sizeof(*r));
