@@ -101,14 +101,11 @@
     X(SHRINK_GRAD, F(fabs)(y) <= alpha ? 0 : x)                                                                        \
     X(ABS_GRAD, x * (y > 0 ? 1 : y < 0 ? -1 : 0))
 
-#define YK__REAL_BINARY(X, F)                                                                                          \
+#define YK__VECTOR_BINARY(X, F)                                                                                        \
     YK__CHEAP_BINARY(X, F)                                                                                             \
     X(POW, F(yk__pow)(x, y))                                                                                           \
     X(ATAN2, F(yk__atan2)(x, y))                                                                                       \
-    X(FLOOR_DIVIDE, F(yk__floor_divide)(x, y))                                                                         \
     X(TRUNC_DIVIDE, F(trunc)(x / y))                                                                                   \
-    X(REMAINDER, F(yk__remainder)(x, y))                                                                               \
-    X(FMOD, F(fmod)(x, y))                                                                                             \
     X(GELU_GRAD, x * F(yk__gelu_grad)(y))                                                                              \
     X(GELU_TANH_GRAD, x * F(yk__gelu_tanh_grad)(y))                                                                    \
     X(SILU_GRAD, x * F(yk__silu_grad)(y))                                                                              \
@@ -121,6 +118,13 @@
     X(SMOOTH_L1, F(yk__smooth_l1)(x - y, alpha))                                                                       \
     X(SMOOTH_L1_GRAD, x * F(yk__smooth_l1_slope)(y, alpha))                                                            \
     X(KL_DIV, (y == 0 ? 0 : y * F(yk__log)(y)) - y * x)
+
+/* Operations that a loop of vectors cannot take unchanged. */
+#define YK__DIVIDING_BINARY(X, F)                                                                                      \
+    X(FLOOR_DIVIDE, F(yk__floor_divide)(x, y))                                                                         \
+    X(REMAINDER, F(yk__remainder)(x, y))                                                                               \
+    X(FMOD, F(fmod)(x, y))
+#define YK__REAL_BINARY(X, F) YK__VECTOR_BINARY(X, F) YK__DIVIDING_BINARY(X, F)
 
 /* Integers, computed as i64; YK__WRAP(x) is x as an unsigned number, which wraps. */
 #define YK__WHOLE_BINARY(X)                                                                                            \
@@ -205,31 +209,66 @@ YK__SCALAR int64_t yk__remainder(int64_t x, int64_t y)
 
 /* The same of real numbers, as Python's: the quotient is that of what is left without the rest, so that the two agree
  * where x / y is rounded up to a whole number. */
-YK__SCALAR float yk__remainder_f32(float x, float y)
+YK__SCALAR float yk__remainder_by_f32(float rest, float y)
 {
-    float rest = fmodf(x, y);
     return rest != 0.0f && (rest < 0.0f) != (y < 0.0f) ? rest + y : rest;
 }
-YK__SCALAR float yk__floor_divide_f32(float x, float y)
+YK__SCALAR float yk__floor_divide_by_f32(float rest, float x, float y)
 {
-    float rest = fmodf(x, y), quotient = (x - rest) / y, down;
+    float quotient = (x - rest) / y, down;
     quotient = rest != 0.0f && (rest < 0.0f) != (y < 0.0f) ? quotient - 1.0f : quotient;
     down = floorf(quotient);
     down = quotient - down > 0.5f ? down + 1.0f : down;
     return y == 0.0f ? x / y : quotient != 0.0f ? down : copysignf(0.0f, x / y);
 }
-YK__SCALAR double yk__remainder_f64(double x, double y)
+YK__SCALAR double yk__remainder_by_f64(double rest, double y)
 {
-    double rest = fmod(x, y);
     return rest != 0.0 && (rest < 0.0) != (y < 0.0) ? rest + y : rest;
 }
-YK__SCALAR double yk__floor_divide_f64(double x, double y)
+YK__SCALAR double yk__floor_divide_by_f64(double rest, double x, double y)
 {
-    double rest = fmod(x, y), quotient = (x - rest) / y, down;
+    double quotient = (x - rest) / y, down;
     quotient = rest != 0.0 && (rest < 0.0) != (y < 0.0) ? quotient - 1.0 : quotient;
     down = floor(quotient);
     down = quotient - down > 0.5 ? down + 1.0 : down;
     return y == 0.0 ? x / y : quotient != 0.0 ? down : copysign(0.0, x / y);
+}
+YK__SCALAR float yk__remainder_f32(float x, float y)
+{
+    return yk__remainder_by_f32(fmodf(x, y), y);
+}
+YK__SCALAR float yk__floor_divide_f32(float x, float y)
+{
+    return yk__floor_divide_by_f32(fmodf(x, y), x, y);
+}
+YK__SCALAR double yk__remainder_f64(double x, double y)
+{
+    return yk__remainder_by_f64(fmod(x, y), y);
+}
+YK__SCALAR double yk__floor_divide_f64(double x, double y)
+{
+    return yk__floor_divide_by_f64(fmod(x, y), x, y);
+}
+
+/*
+ * fmod without a call, for |x| < YK__QUOTIENT_LIMIT |y|. Of floats in double: the quotient is less than 2^28, so that
+ * it is nearer to its own whole part than to the next number, and its product with y is exact. Of doubles the quotient
+ * may have been rounded up to a whole number; what is left then has the other sign, and y is given back. It is a number
+ * of double, as the remainder is, so that the fused product, and the sum, are exact.
+ */
+#define YK__QUOTIENT_LIMIT_F32 0x1p27f
+YK__SCALAR float yk__rest_near_f32(float x, float y)
+{
+    double whole = (double)(int32_t)((double)x / (double)y);
+    float rest = (float)((double)x - whole * (double)y);
+    return whole == 0.0 ? x : copysignf(rest, x);
+}
+#define YK__QUOTIENT_LIMIT_F64 0x1p51
+YK__SCALAR double yk__rest_near_f64(double x, double y)
+{
+    double whole = trunc(x / y), rest = yk__fma_f64(-whole, y, x);
+    rest = rest != 0.0 && (rest < 0.0) != (x < 0.0) ? rest + copysign(y, x) : rest;
+    return whole == 0.0 ? x : copysign(rest, x);
 }
 
 static inline int yk__unary_kernel(yk__unary op, yk_dtype dtype, double p0)

@@ -139,8 +139,45 @@ static yk__apply_fn past_caches(int kernel, const yk__view *out, const yk__view 
 #define BINARY_I64(op, expression) BINARY_LOOP(op##_i64, int64_t, int64_t, int64_t, YK__TO_I64, expression)
 #define BINARY_I32(op, expression) BINARY_LOOP(op##_i32, int32_t, int64_t, int32_t, YK__TO_I64, expression)
 #define BINARY_U8(op, expression)  BINARY_LOOP(op##_u8, uint8_t, int64_t, uint8_t, YK__TO_I64, expression)
-YK__REAL_BINARY(BINARY_F32, YK__F32)
-YK__REAL_BINARY(BINARY_F64, YK__F64)
+YK__VECTOR_BINARY(BINARY_F32, YK__F32)
+YK__VECTOR_BINARY(BINARY_F64, YK__F64)
+
+/* Divisions that leave a rest: pairs whose quotient is beyond the limit, infinities, NaN and zeros as divisors go to
+ * libm one by one; they are rare enough to be looked for. */
+#define DIVISION(op, S, T, ABS, LIMIT, near, any)                                                                      \
+    BINARY_LOOP(op##_near_##S, T, T, T, YK__TO_ITSELF, near)                                                           \
+    static void op##_##S(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)           \
+    {                                                                                                                  \
+        enum { PIECE = 512 };                                                                                          \
+        const T *left = a, *right = b;                                                                                 \
+        T *o = out;                                                                                                    \
+        for (int64_t i = 0; i < n; i += PIECE) {                                                                       \
+            int64_t end = n - i < PIECE ? n : i + PIECE;                                                               \
+            int32_t outside = 0;                                                                                       \
+            for (int64_t k = i; k < end; k++)                                                                          \
+                outside |= !(ABS(left[k]) < LIMIT * ABS(right[k]));                                                    \
+            if (!outside) {                                                                                            \
+                op##_near_##S(end - i, o + i, left + i, right + i, c, p);                                              \
+                continue;                                                                                              \
+            }                                                                                                          \
+            for (int64_t k = i; k < end; k++) {                                                                        \
+                T x = left[k], y = right[k];                                                                           \
+                o[k] = any;                                                                                            \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+#define DIVISIONS(S, T, ABS, LIMIT)                                                                                    \
+    DIVISION(FMOD, S, T, ABS, LIMIT, yk__rest_near_##S(x, y), fmod_##S(x, y))                                          \
+    DIVISION(REMAINDER, S, T, ABS, LIMIT, yk__remainder_by_##S(yk__rest_near_##S(x, y), y), yk__remainder_##S(x, y))   \
+    DIVISION(FLOOR_DIVIDE, S, T, ABS, LIMIT, yk__floor_divide_by_##S(yk__rest_near_##S(x, y), x, y),                   \
+             yk__floor_divide_##S(x, y))
+DIVISIONS(f32, float, fabsf, YK__QUOTIENT_LIMIT_F32)
+#if defined(__FMA__) || defined(__aarch64__)
+DIVISIONS(f64, double, fabs, YK__QUOTIENT_LIMIT_F64)
+#else /* a call for every element either way */
+YK__DIVIDING_BINARY(BINARY_F64, YK__F64)
+#endif
+
 YK__WHOLE_BINARY(BINARY_I64)
 YK__WHOLE_BINARY(BINARY_I32)
 YK__WHOLE_BINARY(BINARY_U8)
