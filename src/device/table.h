@@ -328,6 +328,11 @@ typedef struct yk__backend {
     /* n pixels of three bytes to three planes that are `plane` bytes apart. */
     void (*split_pixels)(const unsigned char *from, int64_t n, unsigned char *to, int64_t plane);
     void (*resample)(const yk__resample *r);
+
+    /* ---- operations that a backend may lack: they are composed of others there ---- */
+    /* out = op(a, b, c, value) of each element; f32 or f64. */
+    yk_status (*ternary)(int device, yk__ternary op, const yk__view *out, const yk__view *a, const yk__view *b,
+                         const yk__view *c, double value);
 } yk__backend;
 
 /* The backends that are loaded. (backend.c) */
