@@ -134,10 +134,10 @@ typedef struct yk__backend {
     /* The same of integers in [low, high), which need not be numbers that a double holds; `out` may have any dtype. */
     yk_status (*random_integers)(int device, const yk__view *out, yk__stream stream, const uint32_t *calls, int64_t low,
                                  int64_t high);
-    /* out = x * keep / (1 - p), where keep of element i (C order) is random(stream, i) >= p. Backward is the same call.
-     */
+    /* out = x * keep / (1 - p), where keep of element i (C order) is random(stream, first + i) >= p: `first` is above 0
+     * for a part of a tensor. Backward is the same call. */
     yk_status (*dropout)(int device, const yk__view *out, const yk__view *x, yk__stream stream, const uint32_t *calls,
-                         double p);
+                         uint64_t first, double p);
 
     /* ---- reductions ---- */
     /* out has the ndim of in, with size 1 where it is reduced. Sums of f32 are kept in blocks so that the error does

@@ -3,11 +3,13 @@
  *
  * One kernel that never holds the matrix of scores, where the inputs are of the usual form; else, and on a backend
  * without attention_mask_gradient where weights are dropped or the mask wants a gradient, matmul, softmax, dropout,
- * matmul, by which the same weights are dropped. Derivation of the backward: docs/autograd.md. Heads that share a key
- * are brought to the usual form by views: see grouped.
+ * matmul, by which the same weights are dropped, of blocks of a large matrix (attention_blocks.c). Derivation of the
+ * backward: docs/autograd.md. Heads that share a key are brought to the usual form by views: see grouped.
  */
 #include <float.h>
 #include <math.h>
+
+#include "ops/attention.h"
 
 #include "device/graph.h"
 #include "ops/cast_policy.h"
@@ -65,7 +67,7 @@ static yk_status operands_prepare(int count, yk_tensor *const *from, yk_tensor *
     return status;
 }
 
-static yk_tensor *weights_of_heads(yk_tensor *const inputs[INPUTS], const yk__attention *p);
+static yk_tensor *weights_of_heads(yk_tensor *const inputs[INPUTS], const yk__attention *p, int64_t first);
 
 /* The gradient of the mask, in the dtype of kernels; in[] is as attention_backward has it. */
 static yk_tensor *mask_gradient(const yk__attention *p, yk_tensor *const *in, const yk_tensor *out,
@@ -137,22 +139,31 @@ static yk_tensor *dropout_factors(const yk__attention *p, const yk_tensor *weigh
     if (!out || yk__raw_fill(out, p->dropout < 1) || !out->numel || p->dropout == 1)
         return out;
     yk__view view = yk__view_of(out);
-    return YK__SLOT(out, dropout, &view, &view, p->stream, p->calls, p->dropout) ? NULL : out;
+    return YK__SLOT(out, dropout, &view, &view, p->stream, p->calls, 0, p->dropout) ? NULL : out;
 }
 
-/* The whole matrix of weights is in memory here. */
+/* The whole matrix of weights is in memory here, where it is no larger than a block. */
 static void attention_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
 {
     const yk__attention *p = yk__context(node);
-    yk_tensor *in[INPUTS], *g = yk__recorded_wide(gouts[0]);
+    yk_tensor *in[INPUTS], *kept_inputs[INPUTS], *g = yk__recorded_wide(gouts[0]);
+    uint32_t wanted = 0;
     for (int i = 0; i < INPUTS; i++) {
-        yk_tensor *kept = yk__saved_in_graph(node, i);
-        in[i] = kept && kept->dtype != YK_BOOL ? yk__recorded_wide(kept) : kept;
+        kept_inputs[i] = yk__saved_in_graph(node, i);
+        wanted |= (uint32_t)yk__needs_grad(node, i) << i;
     }
     if (yk__error_code())
         return;
+    if (yk__attention_is_large(kept_inputs)) {
+        yk__attention_gradients(kept_inputs, gouts[0], p, wanted, grads);
+        return;
+    }
+    for (int i = 0; i < INPUTS; i++)
+        in[i] = kept_inputs[i] && kept_inputs[i]->dtype != YK_BOOL ? yk__recorded_wide(kept_inputs[i]) : kept_inputs[i];
+    if (yk__error_code())
+        return;
     const int keys = -1;
-    yk_tensor *weights = weights_of_heads(in, p), *gweights = yk_matmul(g, yk_transpose(in[V], -1, -2));
+    yk_tensor *weights = weights_of_heads(in, p, 0), *gweights = yk_matmul(g, yk_transpose(in[V], -1, -2));
     yk_tensor *kept = weights, *factors = weights && p->dropout > 0 ? dropout_factors(p, weights) : NULL;
     if (factors) {
         kept = yk_mul(weights, factors);
@@ -230,15 +241,17 @@ static yk_tensor *weights_of(yk_tensor *scores)
     return yk_where(nothing, zero, yk_softmax(yk_where(nothing, zero, scores), -1));
 }
 
-/* The weights of each query, (..., L, S); those of one that may look at nothing are 0. */
-static yk_tensor *weights_of_heads(yk_tensor *const inputs[INPUTS], const yk__attention *p)
+/* The weights of each query, (..., L, S), of which `first` is the number among all of the first one; those of one that
+ * may look at nothing are 0. */
+static yk_tensor *weights_of_heads(yk_tensor *const inputs[INPUTS], const yk__attention *p, int64_t first)
 {
     yk_tensor *q = inputs[Q], *k = inputs[K], *mask = inputs[MASK];
     int64_t queries = q->shape[q->ndim - 2], keys = k->shape[k->ndim - 2];
     yk_tensor *scaled = yk_mul_scalar(q, p->scale), *turned = yk_transpose(k, -2, -1);
     yk_tensor *scores = p->causal || mask ? yk__matmul_hiding(scaled, turned) : yk_matmul(scaled, turned);
     if (p->causal) {
-        yk_tensor *row = yk__scope_own(yk__raw_positions(queries, 2, yk__device_of(q)));
+        yk_tensor *row = yk__scope_own(yk__raw_positions(first + queries, 2, yk__device_of(q)));
+        row = first && row ? yk_narrow(row, 0, first, queries) : row;
         mask = yk_ge(row, yk__scope_own(yk__raw_positions(keys, 1, yk__device_of(q))));
     }
     if (mask && mask->dtype != YK_BOOL)
@@ -257,7 +270,7 @@ yk_tensor *yk__attention_weights(yk_tensor *q, yk_tensor *k, yk_tensor *mask, bo
     if (!q || !k)
         return NULL;
     yk__attention p = {.scale = 1 / sqrt((double)q->shape[q->ndim - 1]), .causal = causal};
-    return weights_of_heads((yk_tensor *[INPUTS]){q, k, NULL, mask}, &p);
+    return weights_of_heads((yk_tensor *[INPUTS]){q, k, NULL, mask}, &p, 0);
 }
 
 /* True where the backend computes the form in blocks. */
@@ -268,10 +281,20 @@ static bool in_blocks(yk_tensor *const inputs[INPUTS], const yk_attention_option
     return inputs[Q]->ndim <= 4 && backend->attention && (!more || backend->attention_mask_gradient);
 }
 
-/* Any form, in several operations; a query that may look at nothing gives 0 here, too. */
+yk_tensor *yk__attention_composed(yk_tensor *const inputs[INPUTS], const yk__attention *p, int64_t row,
+                                  const yk__dropout *dropout)
+{
+    yk_tensor *weights = weights_of_heads(inputs, p, row);
+    if (dropout && p->dropout > 0)
+        return yk_matmul(yk__dropout_by(weights, dropout), inputs[V]);
+    return yk_matmul(yk_dropout(weights, p->dropout, true), inputs[V]);
+}
+
+/* Any form, in several operations. */
 static yk_tensor *composed(yk_tensor *const inputs[INPUTS], const yk__attention *p)
 {
-    return yk_matmul(yk_dropout(weights_of_heads(inputs, p), p->dropout, true), inputs[V]);
+    return yk__attention_is_large(inputs) ? yk__attention_blocks(inputs, p)
+                                          : yk__attention_composed(inputs, p, 0, NULL);
 }
 
 static bool check_mask(const yk_tensor *mask, const yk_tensor *q, const yk_tensor *k)

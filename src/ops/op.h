@@ -156,6 +156,16 @@ yk_tensor *yk__weight_and_bias_gradient(const yk__node *node, int input, const y
 /* yk_matmul, in whose backward a gradient of 0 takes nothing from NaN in b: what a mask hides stays hidden. */
 yk_tensor *yk__matmul_hiding(yk_tensor *a, yk_tensor *b);
 
+/* Dropout of a tensor, or of a part of one: the elements of x, in C order, are `parts` runs of as many of the whole
+ * tensor's, the first of which begins at its element `first` and each other one `step` after the one before. */
+typedef struct yk__dropout {
+    yk__stream stream;
+    const uint32_t *calls; /* of a recorded call, in the graph's memory; else NULL */
+    double p;
+    int64_t first, parts, step;
+} yk__dropout;
+yk_tensor *yk__dropout_by(yk_tensor *x, const yk__dropout *c);
+
 /* The weights of scaled dot product attention, (...,L,S), by operations; mask (bool: true where a query may look, or
  * added) or NULL. */
 yk_tensor *yk__attention_weights(yk_tensor *q, yk_tensor *k, yk_tensor *mask, bool causal);

@@ -168,19 +168,21 @@ static void test_integers(void **state)
     view_free(&v);
 }
 
-/* A view's element is kept or dropped by its place in C order, whatever the two memory orders. */
+/* A view's element is kept or dropped by its place in C order, whatever the two memory orders, and where the tensor
+ * that it is a part of has its first one. */
 static void check_dropout(yk_dtype dtype, int ndim, const int64_t *shape, int layout, double p)
 {
+    const uint64_t first = layout % 2 ? (uint64_t)layout : 0;
     yk__view x = view_make(dtype, ndim, shape, layout % INPUT_LAYOUTS);
     yk__view out = view_make(dtype, ndim, shape, layout / INPUT_LAYOUTS);
     view_random(&x, 11, 1, 2);
-    expect_ok(cpu_backend()->dropout(0, &out, &x, stream, NULL, p));
+    expect_ok(cpu_backend()->dropout(0, &out, &x, stream, NULL, first, p));
     for (int64_t i = 0, n = view_count(&out); i < n; i++) {
-        bool keep = (double)yk__unit_float(word(stream, (uint64_t)i)) >= p;
+        bool keep = (double)yk__unit_float(word(stream, first + (uint64_t)i)) >= p;
         expect_near(view_get(&out, i), keep ? view_get(&x, i) / (1 - p) : 0, 1e-6, 0);
     }
     if (layout % INPUT_LAYOUTS < LAYOUTS) { /* and in place */
-        expect_ok(cpu_backend()->dropout(0, &x, &x, stream, NULL, p));
+        expect_ok(cpu_backend()->dropout(0, &x, &x, stream, NULL, first, p));
         for (int64_t i = 0, n = view_count(&out); i < n; i++)
             expect_near(view_get(&x, i), view_get(&out, i), 0, 0);
     }
@@ -203,7 +205,7 @@ static void test_dropout(void **state)
         }
     yk__view x = view_make(YK_F32, 0, NULL, LAYOUT_C);
     view_set(&x, 0, NAN);
-    expect_ok(cpu_backend()->dropout(0, &x, &x, stream, NULL, 1));
+    expect_ok(cpu_backend()->dropout(0, &x, &x, stream, NULL, 0, 1));
     assert_true(isnan(view_get(&x, 0))); /* a dropped NaN is not hidden */
     view_free(&x);
 }
@@ -254,7 +256,7 @@ static void test_threads(void **state)
                 use_threads(threads);
                 v[threads] = view_make(YK_F32, 3, shape, layout);
                 if (kind == 3)
-                    expect_ok(cpu_backend()->dropout(0, &v[threads], &x, stream, NULL, 0.3));
+                    expect_ok(cpu_backend()->dropout(0, &v[threads], &x, stream, NULL, 0, 0.3));
                 else if (kind == 2)
                     expect_ok(cpu_backend()->random_integers(0, &v[threads], stream, NULL, 0, 5));
                 else
@@ -289,7 +291,7 @@ static void test_calls_in_memory(void **state)
             else if (kind == 2)
                 expect_ok(cpu_backend()->random_integers(0, &out[memory], s, at, 0, 5));
             else
-                expect_ok(cpu_backend()->dropout(0, &out[memory], &x, s, at, 0.5));
+                expect_ok(cpu_backend()->dropout(0, &out[memory], &x, s, at, 0, 0.5));
         }
         for (int64_t i = 0; i < 35; i++)
             expect_near(view_get(&v[0], i), view_get(&v[1], i), 0, 0);

@@ -224,9 +224,9 @@ static void test_dropout(void **state)
             o->x[i] = half_at(i, 3);
         yk__view x = line(o->x, half, N, step), made = line(o->native, half, N, step),
                  wide = line(o->wide, YK_F32, N, 1), rounded = line(o->expected, half, N, step);
-        assert_int_equal(cpu->dropout(0, &made, &x, stream, NULL, 0.4), YK_OK);
+        assert_int_equal(cpu->dropout(0, &made, &x, stream, NULL, 0, 0.4), YK_OK);
         assert_int_equal(cpu->copy(0, &wide, &x), YK_OK);
-        assert_int_equal(cpu->dropout(0, &wide, &wide, stream, NULL, 0.4), YK_OK);
+        assert_int_equal(cpu->dropout(0, &wide, &wide, stream, NULL, 0, 0.4), YK_OK);
         assert_int_equal(cpu->copy(0, &rounded, &wide), YK_OK);
         check_same(half, "dropout", o->native, o->expected, N * GAP, o->x);
         free(o);

@@ -111,7 +111,7 @@ static yk_status dropout_row(bench *b, const row *r)
         NEW(r->dtype, 1, r->n[0]), NEW(r->dtype, 1, r->n[0]);
         b->bytes = 2 * (double)r->n[0] * size_of(r);
     }
-    return slot_gpu->dropout(0, &b->v[0], &b->v[1], (yk__stream){1, YK__RANDOM_TEST, 1}, NULL, 0.1);
+    return slot_gpu->dropout(0, &b->v[0], &b->v[1], (yk__stream){1, YK__RANDOM_TEST, 1}, NULL, 0, 0.1);
 }
 /* n[2]: which dimension is reduced; 2: both. */
 static yk_status reduce_row(bench *b, const row *r)

@@ -283,7 +283,7 @@ static void test_blocks_of_mask_gradient_and_dropout(void **state)
 static void test_memory(void **state)
 {
     (void)state;
-    if (test_device_type != YK_CPU) /* other devices have the matrix */
+    if (test_device_type != YK_CPU) /* other devices have blocks of the matrix: attention_blocks_test.c */
         return;
     enum { HEADS = 2, LENGTH = 768, SIZE = 16, BYTES = HEADS * LENGTH * SIZE * 4 };
     yk_scope scope = yk_scope_begin();

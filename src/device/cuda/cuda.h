@@ -179,7 +179,7 @@ yk_status cuda_random(int device, yk__random_kind kind, const yk__view *out, yk_
 yk_status cuda_random_integers(int device, const yk__view *out, yk__stream stream, const uint32_t *calls, int64_t low,
                                int64_t high);
 yk_status cuda_dropout(int device, const yk__view *out, const yk__view *x, yk__stream stream, const uint32_t *calls,
-                       double p);
+                       uint64_t first, double p);
 yk_status cuda_embedding(int device, const yk__view *out, const yk__view *weight, const yk__view *index);
 yk_status cuda_embedding_backward(int device, const yk__view *gweight, const yk__view *gout, const yk__view *index,
                                   int64_t padding_idx);

@@ -3,7 +3,8 @@
  *
  * An element takes the words that device/cpu/elementwise/random_kernels.c gives it: those from i * W on of the stream's
  * Philox blocks. So uniform values, integers and the choice of dropout are the CPU's bits; normal ones are by the same
- * polynomials. Dropout of a tensor that is one run in memory makes four elements of each Philox block.
+ * polynomials. Dropout of a tensor that is one run in memory makes four elements of each Philox block, where it begins
+ * with one.
  */
 #include "device/cuda/packs.h"
 
@@ -21,6 +22,7 @@ typedef struct drawing {
     int64_t low;
     uint64_t bound;     /* integers: low, low + 1, ..., so many */
     uint32_t threshold; /* dropout: kept from this on, of 2^24 */
+    uint64_t first;     /* dropout: the position in the stream of the first element */
 } drawing;
 
 static YK__DEVICE yk__stream stream_of(const drawing &d)
@@ -167,7 +169,7 @@ template <typename E> YK__KERNEL(THREADS) dropout_packs_kernel(drawing d, packed
             int64_t i = (first + u * THREADS) * WORDS;
             uint32_t w[WORDS];
             pack<stored, WORDS> x = read[u].elements();
-            yk__philox(s, (uint64_t)i / WORDS, w);
+            yk__philox(s, (d.first + (uint64_t)i) / WORDS, w);
             for (int k = 0; k < WORDS; k++)
                 x.of[k] = E::store(E::load(x.of[k]) * (w[k] >> 8 >= d.threshold ? scale : (number)0));
             if (i + WORDS <= packed.loop.total)
@@ -190,7 +192,7 @@ template <typename E> YK__KERNEL(THREADS) dropout_kernel(drawing d)
     YK__LOOP for (int64_t i = (int64_t)THREADS * blockIdx.x + threadIdx.x; i < d.loop.total; i += step)
     {
         uint32_t w[1];
-        words_at(s, (uint64_t)i, 1, w);
+        words_at(s, d.first + (uint64_t)i, 1, w);
         number x = E::load(*walk_at<const stored>(d.loop, 1, i));
         *walk_at<stored>(d.loop, 0, i) = E::store(x * (w[0] >> 8 >= d.threshold ? scale : (number)0));
     }
@@ -215,7 +217,8 @@ yk_status cuda_random(int device, yk__random_kind kind, const yk__view *out, yk_
         return cuda_fail(YK_ERR_DTYPE, "random: uniform and normal values are not defined for %s",
                          cuda_yoke->dtype_name(out->dtype));
     drawing d;
-    d.stream = from, d.calls = calls, d.kind = kind, d.p0 = p0, d.p1 = p1, d.low = 0, d.bound = 0, d.threshold = 0;
+    d.stream = from, d.calls = calls, d.kind = kind, d.p0 = p0, d.p1 = p1, d.low = 0, d.bound = 0, d.threshold = 0,
+    d.first = 0;
     d.words = (kind == YK__RANDOM_NORMAL ? 2 : 1) * (out->dtype == YK_F64 ? 2 : 1);
     void (*kernel)(drawing) = double_kernel;
     switch (out->dtype) {
@@ -233,7 +236,8 @@ yk_status cuda_random_integers(int device, const yk__view *out, yk__stream from,
     if (low >= high)
         return cuda_fail(YK_ERR_ARGUMENT, "randint: the range [%lld, %lld) is empty", (long long)low, (long long)high);
     drawing d;
-    d.stream = from, d.calls = calls, d.kind = YK__RANDOM_UNIFORM, d.words = 2, d.p0 = 0, d.p1 = 0, d.threshold = 0;
+    d.stream = from, d.calls = calls, d.kind = YK__RANDOM_UNIFORM, d.words = 2, d.p0 = 0, d.p1 = 0, d.threshold = 0,
+    d.first = 0;
     d.low = low, d.bound = (uint64_t)high - (uint64_t)low;
     void (*kernel)(drawing) = integer_kernel<element_i64>;
     switch (out->dtype) {
@@ -250,13 +254,13 @@ yk_status cuda_random_integers(int device, const yk__view *out, yk__stream from,
 }
 
 yk_status cuda_dropout(int device, const yk__view *out, const yk__view *x, yk__stream from, const uint32_t *calls,
-                       double p)
+                       uint64_t first, double p)
 {
     const yk__view *views[] = {out, x};
     drawing d;
     cudaStream_t stream = NULL;
     d.stream = from, d.calls = calls, d.kind = YK__RANDOM_UNIFORM, d.words = 1, d.p0 = p, d.p1 = 0;
-    d.low = 0, d.bound = 0;
+    d.low = 0, d.bound = 0, d.first = first;
     d.threshold = (uint32_t)ceil(p * 0x1p24);
     yk__loop_init(&d.loop, 2, views, true);
     yk_status status = cuda_use(device, &stream);
@@ -264,7 +268,7 @@ yk_status cuda_dropout(int device, const yk__view *out, const yk__view *x, yk__s
         return status;
     packed_loop packed;
     const size_t size[] = {yk__size_of(out->dtype), yk__size_of(x->dtype)};
-    bool packs = d.loop.ndim == 1 && pack_loop(&packed, d.loop, size, WORDS) && !packed.repeated;
+    bool packs = first % WORDS == 0 && d.loop.ndim == 1 && pack_loop(&packed, d.loop, size, WORDS) && !packed.repeated;
     unsigned blocks = packs ? pack_blocks(device, d.loop.total, PACKS * WORDS) : walk_blocks(device, d.loop.total);
 #define DROPOUT(E)                                                                                                     \
     do {                                                                                                               \

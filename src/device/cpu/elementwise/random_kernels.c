@@ -31,6 +31,7 @@ typedef struct drawing {
     int64_t low;
     uint64_t bound;     /* integers: low, low + 1, ..., so many */
     uint32_t threshold; /* dropout: kept from this on, of 2^24 */
+    uint64_t begin;     /* dropout: the position in the stream of the first element; else 0 */
     const uint32_t *drawn;
     const void *values;
     int64_t first; /* the position of values[0] and drawn[0] */
@@ -194,16 +195,18 @@ static void dropout_run(const void *context, int64_t first, int64_t n, char *con
 static void draw_piece(void *arg, int64_t begin, int64_t end, int thread)
 {
     drawing d = *(const drawing *)arg;
-    uint32_t words[CHUNK * MAX_WORDS] __attribute__((aligned(64)));
+    uint32_t words[CHUNK * MAX_WORDS] __attribute__((aligned(64))); /* of dropout, up to three come before the first */
     double values[CHUNK] __attribute__((aligned(64)));
     bool random = d.loop.operands == 1;
     bool linear = random && d.loop.ndim == 1 && d.loop.stride[0][0] == (int64_t)yk_dtype_size(d.dtype);
     yk__loop_job job = {&d.loop, random ? random_run : dropout_run, &d};
-    d.drawn = words;
+    uint64_t skip = d.begin % 4;
+    d.drawn = words + skip;
     d.values = values;
     for (int64_t i = begin; i < end; i += CHUNK) {
         int64_t n = end - i < CHUNK ? end - i : CHUNK;
-        yk__philox_words(d.stream, (uint64_t)i * (uint64_t)d.words / 4, (n * d.words + 3) / 4, words);
+        uint64_t at = d.begin + (uint64_t)i * (uint64_t)d.words;
+        yk__philox_words(d.stream, at / 4, ((int64_t)skip + n * d.words + 3) / 4, words);
         if (linear) {
             make(&d, n, words, d.loop.data[0] + i * d.loop.stride[0][0]);
             continue;
@@ -326,7 +329,7 @@ static void turned_piece(void *arg, int64_t begin, int64_t end, int thread)
         for (int64_t l0 = 0; l0 < t->out->shape[t->last]; l0 += LINE) {
             int64_t line = t->out->shape[t->last] - l0 < LINE ? t->out->shape[t->last] - l0 : LINE;
             for (int64_t a = 0; a < n; a++) {
-                int64_t at = index + a * t->c_step[t->dense] + l0 * t->c_step[t->last];
+                int64_t at = (int64_t)d.begin + index + a * t->c_step[t->dense] + l0 * t->c_step[t->last];
                 yk__philox_words(d.stream, (uint64_t)at / 4, (at % 4 + line + 3) / 4, words);
                 bits[a] = kept_bits(words, d.threshold) >> at % 4;
             }
@@ -372,11 +375,11 @@ static yk_status random_integers(int device, const yk__view *out, yk__stream str
 }
 
 static yk_status dropout(int device, const yk__view *out, const yk__view *x, yk__stream stream, const uint32_t *calls,
-                         double p)
+                         uint64_t first, double p)
 {
     const yk__view *views[] = {out, x};
     stream.epoch += calls ? *calls : 0;
-    drawing d = {.stream = stream, .dtype = out->dtype, .words = 1, .p0 = p};
+    drawing d = {.stream = stream, .dtype = out->dtype, .words = 1, .p0 = p, .begin = first};
     d.threshold = (uint32_t)ceil(p * 0x1p24);
     turned t = {.d = d};
     if (yk__view_numel(out) > 0 && turned_init(&t, out, x)) {
