@@ -1,8 +1,9 @@
 /*
  * survive.c - the time from the SIGKILL of a rank to the next step that the survivors complete: LeNet on the built-in
- * digits in 12 virtual ranks. Each kill is a run of its own under `yoke run`, at a step and a rank that differ from run
- * to run; beside it the median time of a step before the kill, and of one after it, which has more to compute. Prints
- * the median, the least and the largest of all runs, in milliseconds.
+ * digits in 12 virtual ranks of 16 images, or ResNet-18 on random images of 32 x 32, one in each virtual rank. Each
+ * kill is a run of its own under `yoke run`, at a step and a rank that differ from run to run; beside it the median
+ * time of a step before the kill, and of one after it, which has more to compute. Prints the median, the least and the
+ * largest of all runs, in milliseconds.
  *
  * At every tenth kill the rank is started again in a further run (--max-restarts): the time from its main until it
  * takes part, and until its first step is complete; and the time between two steps of the others in which it joined,
@@ -18,7 +19,8 @@
  * come to an end after ten minutes. SIGINT and SIGTERM end the measuring, and what was measured so far is printed; all
  * that takes an hour on a machine that is busy, and a batch system's limit then leaves the figures.
  *
- * Usage: survive [kills [ranks [TORCHRUN]]]    default: 20 of 4; $YOKE is the program, build/yoke where it is not set
+ * Usage: survive [kills [ranks [lenet|resnet18 [TORCHRUN]]]]    default: 20 of 4, lenet; $YOKE is the program,
+ *        build/yoke where it is not set
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -80,7 +82,21 @@ static yk_status train_step(yk_elastic *job, board *shared, bool victim)
     return yk_elastic_step(job);
 }
 
-static int rank_main(const char *path, int kill, int ranks, bool joins)
+static yk_loader *loader_of(bool resnet)
+{
+    enum { SAMPLES = 2048 };
+    yk_loader_options options = {yk_loader_options_DEFAULTS};
+    options.shuffle = true;
+    options.batch_size = resnet ? 1 : 16;
+    if (resnet)
+        return yk_loader_create(
+            yk_tensor_dataset(yk_randn(YK_SHAPE(SAMPLES, 3, 32, 32), NULL), yk_randint(0, 10, YK_SHAPE(SAMPLES), NULL)),
+            &options);
+    return yk_loader_create(yk_dataset_open("glyphs", YK_TRAIN, yk_default_transform("glyphs", YK_TRAIN, true)),
+                            &options);
+}
+
+static int rank_main(const char *path, int kill, int ranks, bool joins, bool resnet)
 {
     double started = yk__now();
     counts all = {0};
@@ -90,10 +106,9 @@ static int rank_main(const char *path, int kill, int ranks, bool joins)
         return yk_report_error(stderr);
     int own = yk_rank(NULL), members = ranks;
     yk_manual_seed(7);
-    yk_module *net = yk_lenet(NULL);
+    yk_module *net = resnet ? yk_resnet18(YK_OPTIONS(yk_resnet_options, .cifar = true)) : yk_lenet(NULL);
     yk_optimizer *sgd = yk_sgd(yk_module_parameters(net), YK_OPTIONS(yk_sgd_options, .lr = 0.05, .momentum = 0.9));
-    yk_dataset *digits = yk_dataset_open("glyphs", YK_TRAIN, yk_default_transform("glyphs", YK_TRAIN, true));
-    yk_loader *loader = yk_loader_create(digits, YK_OPTIONS(yk_loader_options, .batch_size = 16, .shuffle = true));
+    yk_loader *loader = loader_of(resnet);
     yk_elastic *job =
         yk_elastic_create(YK_OPTIONS(yk_elastic_options, .model = net, .optimizer = sgd, .loader = loader,
                                      .virtual_ranks = 12, .survive = true, .own = &all, .own_bytes = sizeof(all)));
@@ -189,13 +204,14 @@ static const char *middle(figures *f, char text[100])
 }
 
 /* One run with a kill; false where it failed, which is said. */
-static bool run_once(const char *self, const char *path, board *shared, int number, int ranks, bool joins)
+static bool run_once(const char *self, const char *path, board *shared, int number, int ranks, bool joins,
+                     const char *model)
 {
     char command[1000], kept[300];
     const char *yoke = getenv("YOKE") ? getenv("YOKE") : "build/yoke";
     memset(shared, 0, sizeof(*shared));
-    snprintf(command, sizeof(command), "'%s' run -n %d %s -- '%s' --rank %s %d %d %d > %s.out 2>&1", yoke, ranks,
-             joins ? "--max-restarts 1" : "", self, path, number, ranks, joins, path);
+    snprintf(command, sizeof(command), "'%s' run -n %d %s -- '%s' --rank %s %d %d %d %s > %s.out 2>&1", yoke, ranks,
+             joins ? "--max-restarts 1" : "", self, path, number, ranks, joins, model, path);
     int status = system(command);
     if (enough || (status == 0 && shared->killed > 0 && shared->next > 0 && (!joins || shared->stepped > 0)))
         return !enough;
@@ -208,10 +224,14 @@ static bool run_once(const char *self, const char *path, board *shared, int numb
 
 int main(int argc, char **argv)
 {
-    if (argc > 5 && strcmp(argv[1], "--rank") == 0)
-        return rank_main(argv[2], atoi(argv[3]), atoi(argv[4]), atoi(argv[5]));
+    if (argc > 6 && strcmp(argv[1], "--rank") == 0)
+        return rank_main(argv[2], atoi(argv[3]), atoi(argv[4]), atoi(argv[5]), strcmp(argv[6], "resnet18") == 0);
     int kills = argc > 1 ? atoi(argv[1]) : 20, ranks = argc > 2 ? atoi(argv[2]) : 4;
-    const char *torchrun = argc > 3 ? argv[3] : NULL;
+    const char *model = argc > 3 ? argv[3] : "lenet", *torchrun = argc > 4 ? argv[4] : NULL;
+    if (strcmp(model, "lenet") != 0 && strcmp(model, "resnet18") != 0) {
+        fprintf(stderr, "survive: there is no model %s; lenet and resnet18 are there\n", model);
+        return 2;
+    }
     static figures times, before, after, restarts, joined, stepped, cost;
     char path[] = "/tmp/yoke-survive-XXXXXX", file[100], text[100];
     int fd = mkstemp(path);
@@ -219,7 +239,7 @@ int main(int argc, char **argv)
     signal(SIGINT, end_measuring);
     signal(SIGTERM, end_measuring);
     for (int i = 0; shared && i < kills && i < MOST_KILLS && !enough; i++) {
-        if (run_once(argv[0], path, shared, i, ranks, false)) {
+        if (run_once(argv[0], path, shared, i, ranks, false, model)) {
             add(&times, 1e3 * (shared->next - shared->killed));
             add(&before, 1e3 * times_median(shared->before, BEFORE));
             add(&after, 1e3 * times_median(shared->after, AFTER));
@@ -227,7 +247,7 @@ int main(int argc, char **argv)
             times.failed += !enough;
         }
         if (i % 10 == 0 && !enough) {
-            if (run_once(argv[0], path, shared, i, ranks, true)) {
+            if (run_once(argv[0], path, shared, i, ranks, true, model)) {
                 add(&joined, 1e3 * (shared->joined - shared->started));
                 add(&stepped, 1e3 * (shared->stepped - shared->started));
                 if (shared->grown > 0) /* else it came in time for the view without the one that was killed */
@@ -249,9 +269,9 @@ int main(int argc, char **argv)
     unlink(file);
     if (!times.count)
         return 1;
-    printf("SIGKILL of one of %d ranks to the next step of the others, %d runs: %s; a step takes %.1f ms before, %.1f "
-           "after\n",
-           ranks, times.count, middle(&times, text), times_median(before.of, before.count),
+    printf("%s: SIGKILL of one of %d ranks to the next step of the others, %d runs: %s; a step takes %.1f ms before, "
+           "%.1f after\n",
+           model, ranks, times.count, middle(&times, text), times_median(before.of, before.count),
            times_median(after.of, after.count));
     if (joined.count) {
         printf("main of a rank that is started again until it takes part, %d runs: %s;", joined.count,

@@ -218,6 +218,9 @@ typedef struct yk__comm_backend {
 
     /* YK_OK while the group is not broken; else fails with its first cause. A few nanoseconds. */
     yk_status (*check)(void *state);
+    /* As `check`, and looks whether the processes of this host's ranks are there, some microseconds for each: one that
+     * has left or ended breaks the group. For a rank that computes and waits for nobody. NULL: `check` is all. */
+    yk_status (*look)(void *state);
     /* Breaks the group on all ranks with this cause, unless it is broken. */
     void (*abort_group)(void *state, yk_status code, const char *cause);
     /* Leaves; waits, within the time-out, for what peers still have to read of this rank's memory. Called once, when

@@ -127,6 +127,8 @@ yk_process_group *yk__group_join(yk_process_group *handle, uint64_t members, yk_
 yk_store *yk__group_store(yk_process_group *handle);
 /* False once the group is broken, on any rank as far as this one knows. */
 bool yk__group_is_whole(yk_process_group *handle);
+/* Fails once the group is broken; looks for that whether ranks of this host have ended. For who waits for nobody. */
+yk_status yk__group_look(yk_process_group *handle);
 /* yk_process_group_rebuild, which ends early, with the error of `in_vain`, when that fails: asked about once a second
  * while ranks of the view are waited for. */
 yk_status yk__group_rebuild(yk_process_group *handle, int rank, int world_size, int64_t view,

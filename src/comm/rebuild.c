@@ -28,6 +28,14 @@ bool yk__group_is_whole(yk_process_group *handle)
     return !broken;
 }
 
+yk_status yk__group_look(yk_process_group *handle)
+{
+    const yk__group *g = handle->group;
+    if (!g->state)
+        return YK_OK;
+    return g->backend->look ? g->backend->look(g->state) : g->backend->check(g->state);
+}
+
 /* The id of the host. Without shared memory (YOKE_SHARED_MEMORY=0) each rank is a host called after its rank, which is
  * another one now. */
 static char *host_id_of(const yk__group *old, int rank)

@@ -7,12 +7,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/thread.h"
 #include "comm/backend.h"
 #include "comm/region.h"
 #include "tensor/host_tensor.h"
@@ -80,6 +82,52 @@ void *yk__region_create(size_t bytes)
     return r->memory;
 }
 
+/* Files that are to be closed by another thread. */
+typedef struct later_files {
+    int count;
+    int fds[];
+} later_files;
+static _Thread_local later_files *later;
+static _Thread_local bool is_later;
+
+static void *close_files(void *of)
+{
+    later_files *files = of;
+    sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){0}); /* it takes turns with nobody who computes */
+    for (int i = 0; i < files->count; i++)
+        close(files->fds[i]);
+    free(files);
+    return NULL;
+}
+
+void yk__regions_close_later(bool on)
+{
+    pthread_t thread;
+    later_files *files = later;
+    is_later = on;
+    later = NULL;
+    if (!files)
+        return;
+    if (yk__thread_create(&thread, close_files, files) == 0)
+        pthread_detach(thread);
+    else
+        close_files(files);
+}
+
+/* Closes the file of a region that is not mapped any more. */
+static void close_file(int fd)
+{
+    int count = later ? later->count : 0;
+    later_files *more = is_later ? realloc(later, sizeof(*later) + (size_t)(count + 1) * sizeof(later->fds[0])) : NULL;
+    if (!more) {
+        close(fd);
+        return;
+    }
+    more->fds[count] = fd;
+    more->count = count + 1;
+    later = more;
+}
+
 void yk__region_destroy(void *memory)
 {
     pthread_rwlock_wrlock(&lock);
@@ -93,7 +141,7 @@ void yk__region_destroy(void *memory)
     if (!r)
         return;
     munmap(r->memory, r->bytes);
-    close(r->fd);
+    close_file(r->fd);
     free(r);
 }
 

@@ -19,6 +19,9 @@ typedef struct yk__region_handle {
 /* Zeroed pages of a memory file; NULL and an error on failure. */
 void *yk__region_create(size_t bytes);
 void yk__region_destroy(void *memory);
+/* Until it is called with false, the files of regions that this thread destroys are kept open, and then closed by a
+ * thread of their own, which is not waited for: to free their pages takes the system 1 to 2 ms for each MiB. */
+void yk__regions_close_later(bool later);
 /* Takes the region around this address, if it is in one, away from all who have mapped it: the same bytes stay at the
  * same address, in another file. False where there is no memory for that. */
 bool yk__region_renew(const void *address);

@@ -35,6 +35,8 @@
     X(THRESHOLD, x <= p0 ? p1 : x)                                                                                     \
     X(HARDSHRINK, F(fabs)(x) <= p0 ? 0 : x)                                                                            \
     X(SOFTSHRINK, x - (x < -p0 ? -p0 : YK__LESSER(x, p0)))                                                             \
+    X(REPLACE_INFINITY, x == INFINITY ? p0 : x == -INFINITY ? p1 : x)                                                  \
+    X(NAN_TO_NUM, x != x ? p0 : x > p1 ? p1 : x < -p1 ? -p1 : x)                                                       \
     X(CLAMP, x < p0 ? YK__LESSER(p0, p1) : YK__LESSER(x, p1))
 
 #define YK__REAL_UNARY(X, F)                                                                                           \
@@ -46,6 +48,11 @@
     X(TANH, F(yk__tanh)(x))                                                                                            \
     X(LOG1P, F(yk__log1p)(x))                                                                                          \
     X(EXPM1, F(yk__expm1)(x))                                                                                          \
+    X(ASIN, F(yk__asin)(x))                                                                                            \
+    X(ACOS, F(yk__acos)(x))                                                                                            \
+    X(ATANH, F(yk__atanh)(x))                                                                                          \
+    X(LOG2, F(yk__log2)(x))                                                                                            \
+    X(LOG10, F(yk__log10)(x))                                                                                          \
     X(ERF, F(yk__erf)(x))                                                                                              \
     X(SIGMOID, F(yk__sigmoid)(x))                                                                                      \
     X(GELU, F(yk__gelu)(x))                                                                                            \
@@ -64,6 +71,7 @@
 #define YK__REAL_UNARY_WITH_CALLS(X, F)                                                                                \
     X(SIN, F(yk__sin)(x))                                                                                              \
     X(COS, F(yk__cos)(x))                                                                                              \
+    X(TAN, F(yk__tan)(x))                                                                                              \
     X(POW_SCALAR, F(yk__pow)(x, p0))
 
 /* ---- integers, computed as i64; YK__WRAP(x) is x as an unsigned number, which wraps ---- */
@@ -101,14 +109,11 @@
     X(SHRINK_GRAD, F(fabs)(y) <= alpha ? 0 : x)                                                                        \
     X(ABS_GRAD, x * (y > 0 ? 1 : y < 0 ? -1 : 0))
 
-#define YK__REAL_BINARY(X, F)                                                                                          \
+#define YK__VECTOR_BINARY(X, F)                                                                                        \
     YK__CHEAP_BINARY(X, F)                                                                                             \
     X(POW, F(yk__pow)(x, y))                                                                                           \
     X(ATAN2, F(yk__atan2)(x, y))                                                                                       \
-    X(FLOOR_DIVIDE, F(yk__floor_divide)(x, y))                                                                         \
     X(TRUNC_DIVIDE, F(trunc)(x / y))                                                                                   \
-    X(REMAINDER, F(yk__remainder)(x, y))                                                                               \
-    X(FMOD, F(fmod)(x, y))                                                                                             \
     X(GELU_GRAD, x * F(yk__gelu_grad)(y))                                                                              \
     X(GELU_TANH_GRAD, x * F(yk__gelu_tanh_grad)(y))                                                                    \
     X(SILU_GRAD, x * F(yk__silu_grad)(y))                                                                              \
@@ -120,7 +125,15 @@
     X(ELU_GRAD, y > 0 ? x : x * (alpha * F(yk__exp)(y)))                                                               \
     X(SMOOTH_L1, F(yk__smooth_l1)(x - y, alpha))                                                                       \
     X(SMOOTH_L1_GRAD, x * F(yk__smooth_l1_slope)(y, alpha))                                                            \
-    X(KL_DIV, (y == 0 ? 0 : y * F(yk__log)(y)) - y * x)
+    X(KL_DIV, (y == 0 ? 0 : y * F(yk__log)(y)) - y * x)                                                                \
+    X(LERP_NUMBER, F(fabs)(alpha) * 2 < 1 ? F(yk__fma)(alpha, y - x, x) : F(yk__fma)(alpha - 1, y - x, y))
+
+/* Operations that a loop of vectors cannot take unchanged. */
+#define YK__DIVIDING_BINARY(X, F)                                                                                      \
+    X(FLOOR_DIVIDE, F(yk__floor_divide)(x, y))                                                                         \
+    X(REMAINDER, F(yk__remainder)(x, y))                                                                               \
+    X(FMOD, F(fmod)(x, y))
+#define YK__REAL_BINARY(X, F) YK__VECTOR_BINARY(X, F) YK__DIVIDING_BINARY(X, F)
 
 /* Integers, computed as i64; YK__WRAP(x) is x as an unsigned number, which wraps. */
 #define YK__WHOLE_BINARY(X)                                                                                            \
@@ -145,6 +158,12 @@
     X(GE, x >= y)                                                                                                      \
     X(AND, (x != 0) & (y != 0))                                                                                        \
     X(OR, (x != 0) | (y != 0))
+
+/* ---- of three numbers ---- */
+#define YK__REAL_TERNARY(X, F)                                                                                         \
+    X(LERP, F(fabs)(z) * 2 < 1 ? x + z * (y - x) : y + (z - 1) * (y - x))                                              \
+    X(ADDCMUL, x + value * y * z)                                                                                      \
+    X(ADDCDIV, x + value * y / z)
 
 #define YK__F32(f) f##_f32
 #define fabs_f32 fabsf
@@ -205,31 +224,66 @@ YK__SCALAR int64_t yk__remainder(int64_t x, int64_t y)
 
 /* The same of real numbers, as Python's: the quotient is that of what is left without the rest, so that the two agree
  * where x / y is rounded up to a whole number. */
-YK__SCALAR float yk__remainder_f32(float x, float y)
+YK__SCALAR float yk__remainder_by_f32(float rest, float y)
 {
-    float rest = fmodf(x, y);
     return rest != 0.0f && (rest < 0.0f) != (y < 0.0f) ? rest + y : rest;
 }
-YK__SCALAR float yk__floor_divide_f32(float x, float y)
+YK__SCALAR float yk__floor_divide_by_f32(float rest, float x, float y)
 {
-    float rest = fmodf(x, y), quotient = (x - rest) / y, down;
+    float quotient = (x - rest) / y, down;
     quotient = rest != 0.0f && (rest < 0.0f) != (y < 0.0f) ? quotient - 1.0f : quotient;
     down = floorf(quotient);
     down = quotient - down > 0.5f ? down + 1.0f : down;
     return y == 0.0f ? x / y : quotient != 0.0f ? down : copysignf(0.0f, x / y);
 }
-YK__SCALAR double yk__remainder_f64(double x, double y)
+YK__SCALAR double yk__remainder_by_f64(double rest, double y)
 {
-    double rest = fmod(x, y);
     return rest != 0.0 && (rest < 0.0) != (y < 0.0) ? rest + y : rest;
 }
-YK__SCALAR double yk__floor_divide_f64(double x, double y)
+YK__SCALAR double yk__floor_divide_by_f64(double rest, double x, double y)
 {
-    double rest = fmod(x, y), quotient = (x - rest) / y, down;
+    double quotient = (x - rest) / y, down;
     quotient = rest != 0.0 && (rest < 0.0) != (y < 0.0) ? quotient - 1.0 : quotient;
     down = floor(quotient);
     down = quotient - down > 0.5 ? down + 1.0 : down;
     return y == 0.0 ? x / y : quotient != 0.0 ? down : copysign(0.0, x / y);
+}
+YK__SCALAR float yk__remainder_f32(float x, float y)
+{
+    return yk__remainder_by_f32(fmodf(x, y), y);
+}
+YK__SCALAR float yk__floor_divide_f32(float x, float y)
+{
+    return yk__floor_divide_by_f32(fmodf(x, y), x, y);
+}
+YK__SCALAR double yk__remainder_f64(double x, double y)
+{
+    return yk__remainder_by_f64(fmod(x, y), y);
+}
+YK__SCALAR double yk__floor_divide_f64(double x, double y)
+{
+    return yk__floor_divide_by_f64(fmod(x, y), x, y);
+}
+
+/*
+ * fmod without a call, for |x| < YK__QUOTIENT_LIMIT |y|. Of floats in double: the quotient is less than 2^28, so that
+ * it is nearer to its own whole part than to the next number, and its product with y is exact. Of doubles the quotient
+ * may have been rounded up to a whole number; what is left then has the other sign, and y is given back. It is a number
+ * of double, as the remainder is, so that the fused product, and the sum, are exact.
+ */
+#define YK__QUOTIENT_LIMIT_F32 0x1p27f
+YK__SCALAR float yk__rest_near_f32(float x, float y)
+{
+    double whole = (double)(int32_t)((double)x / (double)y);
+    float rest = (float)((double)x - whole * (double)y);
+    return whole == 0.0 ? x : copysignf(rest, x);
+}
+#define YK__QUOTIENT_LIMIT_F64 0x1p51
+YK__SCALAR double yk__rest_near_f64(double x, double y)
+{
+    double whole = trunc(x / y), rest = yk__fma_f64(-whole, y, x);
+    rest = rest != 0.0 && (rest < 0.0) != (x < 0.0) ? rest + copysign(y, x) : rest;
+    return whole == 0.0 ? x : copysign(rest, x);
 }
 
 static inline int yk__unary_kernel(yk__unary op, yk_dtype dtype, double p0)
@@ -267,7 +321,11 @@ static inline const char *yk__unary_name(yk__unary op)
         "leaky_relu", "elu",
         "softplus",   "softplus_backward",
         "threshold",  "hardshrink",
-        "softshrink", "sign",
+        "softshrink", "tan",
+        "asin",       "acos",
+        "atanh",      "log2",
+        "log10",      "replace_infinity",
+        "nan_to_num", "sign",
         "floor",      "ceil",
         "round",      "logical_not",
         "isfinite",   "add",
@@ -302,6 +360,7 @@ static inline const char *yk__binary_name(yk__binary op)
         "logical_or",
         "smooth_l1_loss",
         "kl_div",
+        "lerp",
         "relu_backward",
         "tanh_backward",
         "sigmoid_backward",

@@ -33,7 +33,8 @@ static void elastic_destroy(void *object)
     yk__elastic_leave_step(e);
     yk__elastic_survive_clear(e);
     if (e->reducer) {
-        e->reducer->hook.user = NULL; /* a model that lives on is of no job */
+        e->reducer->hook.user = e->reducer->interrupt_of = NULL; /* a model that lives on is of no job */
+        e->reducer->interrupt = NULL;
         free_buffers(e, e->start);
         free_buffers(e, e->after);
     }
@@ -254,7 +255,12 @@ static yk_status make_model(yk_elastic *e)
                 e->net, YK_OPTIONS(yk_ddp_options, .group = e->group, .broadcast_buffers = false, .comm_hook = &own)));
     }
     yk_scope_end(scope);
-    return e->model ? yk__reducer_of("elastic_create", e->model, &e->reducer) : yk__error_code();
+    yk_status status = e->model ? yk__reducer_of("elastic_create", e->model, &e->reducer) : yk__error_code();
+    if (!status && e->reducer && e->survives) {
+        e->reducer->interrupt = yk__elastic_look;
+        e->reducer->interrupt_of = e;
+    }
+    return status;
 }
 
 yk_status yk__elastic_make_buffers(yk_elastic *e)

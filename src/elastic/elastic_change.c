@@ -23,6 +23,7 @@
 #include "base/random_branch.h"
 #include "comm/agreement.h"
 #include "comm/group.h"
+#include "comm/region.h"
 #include "host/progress.h"
 #include "net/wire.h"
 #include "tensor/host_tensor.h"
@@ -96,7 +97,10 @@ static yk_status roll_back(yk_elastic *e)
     yk_random_set_state(e->generators[0]);
     if (e->own_bytes)
         memcpy(e->own, e->own_start, e->own_bytes);
-    yk_status status = copy_all(e->reducer->buffers, e->start, e->reducer->n_buffers);
+    yk_status status =
+        yk__elastic_drop_gradients(e->reducer); /* the next view's buckets would begin as copies of them */
+    if (!status)
+        status = copy_all(e->reducer->buffers, e->start, e->reducer->n_buffers);
     return status ? status : yk_loader_set_state(e->loader, &e->loader_start);
 }
 
@@ -160,9 +164,11 @@ static yk_status divide(yk_elastic *e)
         e->begin[p + 1] = yk__leaves_of(e->virtual_ranks, e->world, p).end;
     e->mine = yk__leaves_of(e->virtual_ranks, e->world, e->rank);
     yk__balance_members(e);
+    yk__regions_close_later(true); /* the system takes longer to free the memory of the last view than all else here */
     yk__leaf_sums_clear(&e->sums);
     yk__leaf_sums_init(&e->sums, e->virtual_ranks, e->rank, e->world, e->begin);
     yk_status status = yk__reducer_regroup(e->reducer);
+    yk__regions_close_later(false);
     return status ? status : yk__loader_share_anew(e->loader, e->mine.begin, e->mine.end - e->mine.begin);
 }
 
@@ -209,9 +215,16 @@ static yk_status equalise(yk_elastic *e, int source, bool behind)
 static yk_status check_same(yk_elastic *e)
 {
     uint64_t own, *all = yk__calloc((size_t)e->world, sizeof(*all));
-    yk_status status = all ? yk__elastic_digest(e, &own) : YK_ERR_MEMORY;
-    if (!status)
-        status = yk__gather_bytes(&own, all, sizeof(own), e->group);
+    yk_status status = all ? YK_OK : YK_ERR_MEMORY;
+    bool same = false;
+    for (int in_c_order = 0; in_c_order < 2 && !status && !same; in_c_order++) {
+        status = yk__elastic_digest(e, in_c_order, &own);
+        if (!status)
+            status = yk__gather_bytes(&own, all, sizeof(own), e->group);
+        same = true;
+        for (int i = 1; i < e->world && !status; i++)
+            same &= all[i] == all[0];
+    }
     for (int i = 1; i < e->world && !status; i++)
         if (all[i] != all[0])
             status =

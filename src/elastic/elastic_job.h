@@ -82,6 +82,7 @@ struct yk_elastic {
     yk__step_stage stage;
     yk_batch batch;
     yk__turn turn;
+    double looked;     /* when it was last looked whether the members are there */
     bool synchronises; /* a backward of yk_elastic_backward is under way that goes over the processes */
     yk__balance balance;
     yk__times times;
@@ -143,8 +144,10 @@ void yk__balance_members(yk_elastic *job);
 /* The state of the run before the step that comes next; and taking it over from another member. */
 yk_status yk__elastic_pack(yk_elastic *job, yk__wire *to);
 yk_status yk__elastic_unpack(yk_elastic *job, const void *data, size_t size);
-/* A checksum of what is the same in all members between two steps: parameters, buffers, generators. */
-yk_status yk__elastic_digest(yk_elastic *job, uint64_t *digest);
+/* A checksum of what is the same in all members between two steps: parameters, buffers, generators. Where it is not
+ * `in_c_order` the numbers are taken as they lie in memory, which spares a copy, and strides count: a member that came
+ * later may have others. */
+yk_status yk__elastic_digest(yk_elastic *job, bool in_c_order, uint64_t *digest);
 
 /* ---- elastic_change.c ---- */
 /* The wishes that a member tells the others at the end of a step. */
@@ -165,6 +168,9 @@ void yk__elastic_survive_clear(yk_elastic *job);
 /* The hook that yk_ddp reduces buckets by where there are more virtual ranks than processes; its user is the job, or
  * NULL where that is gone. */
 extern const yk_ddp_comm_hook yk__elastic_hook;
+yk_status yk__elastic_drop_gradients(const yk__reducer *reducer);
+/* The interrupt of the reducer's backwards; its argument is the job. */
+yk_status yk__elastic_look(void *job);
 /* Ends a step that is under way, as far as other code of this thread could notice it. */
 void yk__elastic_leave_step(yk_elastic *job);
 

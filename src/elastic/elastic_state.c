@@ -86,7 +86,21 @@ yk_status yk__elastic_pack(yk_elastic *e, yk__wire *w)
     return status ? status : w->failed ? yk__fail(YK_ERR_MEMORY, "elastic: no memory for the state of the run") : YK_OK;
 }
 
-yk_status yk__elastic_digest(yk_elastic *e, uint64_t *digest)
+/* The bytes of x in C order, or as they lie where that is allowed and it can be. */
+static yk_status digest_tensor(XXH3_state_t *all, yk_tensor *x, bool in_c_order)
+{
+    bool as_it_lies = yk__device_of(x).type == YK_CPU && (yk__in_c_order(x) || (!in_c_order && yk__is_dense(x)));
+    yk_tensor *here = as_it_lies ? yk_tensor_retain(x) : yk__host_zeros(x->ndim, x->shape, (yk_dtype)x->dtype);
+    yk_status status = !here ? yk__error_code() : as_it_lies ? YK_OK : yk__raw_copy(here, x);
+    if (!status && !in_c_order)
+        yk__xxh3_update(all, here->stride, (size_t)here->ndim * sizeof(*here->stride));
+    if (!status)
+        yk__xxh3_update(all, here->data, (size_t)x->numel * yk_dtype_size((yk_dtype)x->dtype));
+    yk_tensor_release(here);
+    return status;
+}
+
+yk_status yk__elastic_digest(yk_elastic *e, bool in_c_order, uint64_t *digest)
 {
     const yk__reducer *r = e->reducer;
     XXH3_state_t all;
@@ -96,14 +110,8 @@ yk_status yk__elastic_digest(yk_elastic *e, uint64_t *digest)
         yk__xxh3_update(&all, &e->generators[v].calls, sizeof(e->generators[v].calls));
     }
     yk_status status = YK_OK;
-    for (int i = 0; i < r->count + r->n_buffers && !status; i++) {
-        yk_tensor *x = i < r->count ? r->parameters[i].x : r->buffers[i - r->count];
-        yk_tensor *here = yk__host_zeros(x->ndim, x->shape, (yk_dtype)x->dtype);
-        status = here ? yk__raw_copy(here, x) : yk__error_code();
-        if (!status)
-            yk__xxh3_update(&all, here->data, (size_t)x->numel * yk_dtype_size((yk_dtype)x->dtype));
-        yk_tensor_release(here);
-    }
+    for (int i = 0; i < r->count + r->n_buffers && !status; i++)
+        status = digest_tensor(&all, i < r->count ? r->parameters[i].x : r->buffers[i - r->count], in_c_order);
     *digest = XXH3_64bits_digest(&all);
     return status;
 }

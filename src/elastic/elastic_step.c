@@ -9,6 +9,7 @@
 #include "base/core.h"
 #include "base/random_branch.h"
 #include "comm/agreement.h"
+#include "comm/group.h"
 #include "tensor/tensor.h"
 
 /* The processes take different numbers of batches, at different times. */
@@ -20,6 +21,21 @@ void yk__elastic_leave_step(yk_elastic *e)
 {
     if (e->stage == YK__GIVEN || e->stage == YK__PASSED)
         yk__collectives_refuse(NULL);
+}
+
+/*
+ * Fails where a member has ended, so that a step which cannot be completed is not computed to its end: what is left of
+ * it, up to all shards of this process, would be made again. Once in look_seconds at most.
+ */
+yk_status yk__elastic_look(void *of)
+{
+    yk_elastic *e = of;
+    const double look_seconds = 0.01;
+    double now = yk__now();
+    if (!e->survives || e->world == 1 || now - e->looked < look_seconds)
+        return YK_OK;
+    e->looked = now;
+    return yk__group_look(e->group);
 }
 
 /* ---- the hook ---------------------------------------------------------------------------------------------------- */
@@ -67,7 +83,7 @@ static yk_status copy_buffers(yk_tensor **to, yk_tensor **from, int count)
     return status;
 }
 
-static yk_status drop_gradients(const yk__reducer *r)
+yk_status yk__elastic_drop_gradients(const yk__reducer *r)
 {
     yk_status status = YK_OK;
     for (int i = 0; i < r->count && !status; i++)
@@ -83,7 +99,7 @@ static yk_status step_prepare(yk_elastic *e)
 {
     yk__reducer *r = e->reducer;
     yk__leaf_sums_reset(&e->sums);
-    yk_status status = drop_gradients(r);
+    yk_status status = yk__elastic_drop_gradients(r);
     if (!status && yk__buckets_stale(r))
         status = yk__buckets_renew(r);
     if (!status && !r->settled && r->reduced)
@@ -252,7 +268,9 @@ static yk_status all_end(yk_elastic *e)
 static yk_status take_batch(yk_elastic *e)
 {
     bool first = e->stage == YK__BEGUN, other_rank = first || e->turn.part == e->turn.parts - 1;
-    yk_status status = !first && other_rank && !e->plain ? shard_end(e) : YK_OK;
+    yk_status status = first ? YK_OK : yk__elastic_look(e);
+    if (!status && !first && other_rank && !e->plain)
+        status = shard_end(e);
     if (!status && !first && !yk_loader_next(e->loader, &e->batch))
         status = yk__error_code() ? yk__error_code()
                                   : yk__fail(YK_ERR_STATE, "elastic_next: the loader was started anew within a step");
@@ -315,14 +333,14 @@ static yk_status keep_gradients(yk_elastic *e)
     }
     if (!status)
         status = yk__leaf_sums_add(&e->sums, r, rank);
-    return status ? status : drop_gradients(r);
+    return status ? status : yk__elastic_drop_gradients(r);
 }
 
 static yk_status shard_backward(yk_elastic *e, yk_tensor *loss)
 {
     yk_scope scope = yk_scope_begin();
     double value = yk_item(loss);
-    yk_status status = yk__error_code();
+    yk_status status = yk__error_code() ? yk__error_code() : yk__elastic_look(e);
     if (!status) {
         e->losses[e->mine.begin + e->turn.rank] += value / (double)e->turn.parts;
         if (e->turn.parts != 1)

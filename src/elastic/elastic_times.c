@@ -25,7 +25,8 @@ static void show(const yk_elastic *e, int which)
 void yk__elastic_spent(yk_elastic *e, yk__time_into into)
 {
     double now = yk__now();
-    if (into != YK__TIME_OTHER) {
+    /* A newcomer for whom no time is counted so far may have met members that have ended since. */
+    if (into != YK__TIME_OTHER && e->times.mark > 0) {
         e->times.spent[into] += now - e->times.mark;
         show(e, (int)into);
     }

@@ -29,6 +29,17 @@ void yk__agent_client_lose(yk__agent_client *c, const char *why)
     c->link.fd = -1;
 }
 
+int yk__agent_client_park(yk__agent_client *c, const char *why)
+{
+    int fd = c->gone ? -1 : c->link.fd;
+    if (c->gone)
+        return -1;
+    c->link.fd = -1;
+    c->mirrored = NULL;
+    yk__agent_client_lose(c, why);
+    return fd;
+}
+
 void yk__agent_client_clear(yk__agent_client *c)
 {
     yk__store_link_close(&c->link);

@@ -57,6 +57,9 @@ void yk__agent_client_move(yk__agent_client *client);
 bool yk__agent_client_next(yk__agent_client *client, yk__reader *value);
 /* Gives the connection up. */
 void yk__agent_client_lose(yk__agent_client *client, const char *why);
+/* The same, but that the connection stays open, so that the other side does not hear of it: its descriptor, which is
+ * the caller's from now on; -1: there was none. */
+int yk__agent_client_park(yk__agent_client *client, const char *why);
 void yk__agent_client_clear(yk__agent_client *client);
 
 /* ---- agent_messages.c: the values -------------------------------------------------------------------------------- */

@@ -273,6 +273,19 @@ bool yk__alone_may(const watch *w, const worker *one)
            !yk__watch_ends(w);
 }
 
+/* True if others still wait for a process that has ended otherwise than it was asked to, while it and they were to
+ * leave: they are told that it is gone, or they would wait until they are killed. */
+static bool leaves_others(const watch *w, const worker *one)
+{
+    const group *g = w->g;
+    return !g->failed && one->rule && one->rule->on_failure == YK__ON_FAILURE_END && survives(g, one);
+}
+
+bool yk__alone_leaves(const watch *w, const worker *one)
+{
+    return yk__watch_ends(w) && one->asked && leaves_others(w, one);
+}
+
 /* Kills what is left of a process that has ended; whether there is nothing. */
 static bool nothing_remains(const group *g, const worker *one)
 {
@@ -351,7 +364,8 @@ worker *yk__alone_settle(watch *w)
         worker *one = &g->workers[i];
         if (one->remains == 0)
             continue;
-        if (yk__watch_ends(w)) {
+        bool ends = yk__watch_ends(w);
+        if (ends && !leaves_others(w, one)) {
             one->remains = 0;
             continue;
         }
@@ -359,6 +373,10 @@ worker *yk__alone_settle(watch *w)
         if (!gone && yk__now() < one->remains + remains_end)
             continue;
         one->remains = 0;
+        if (ends && gone)
+            g->gone(g->argument, one);
+        if (ends)
+            continue;
         if (!gone) {
             char name[YK__WORKER_NAME], message[400];
             snprintf(message, sizeof(message),

@@ -25,11 +25,24 @@
  * those on which it has read all that had come: it resets the others. A launcher that is killed has not read all: the
  * end of its processes has the others write to the store in that moment. So a follower has a second connection to its
  * keeper, `line`, on which it says nothing behind the hand-shake; that one is closed in order for certain.
+ *
+ * Note [A keeper that is left]
+ * A keeper whose connection to a launcher ends says that the processes there are gone. So a launcher that leaves its
+ * keeper, whose own clock lets them run for some time, does not end that connection: it is *parted*, and stays open
+ * until another keeper has sent something, behind which that one says nothing any more, or until this launcher ends.
+ *
+ * Note [No wait for a connection]
+ * The time between `patience` of keeper.c, after which another keeper is looked for, and the fence of survivors.c is a
+ * fifth of --node-timeout, in which hosts that are down, lost packets and slow links may not stand in each other's way.
+ * So all connections here are made beside each other. Where no word of the other side has come for `first_patience`
+ * another one is begun, as the system would send its first packet again after a whole second only; then after twice as
+ * long each.
  */
 #include "launch/succession.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -43,9 +56,13 @@
 #define FORMER_KEY   YK__KEEPING_PREFIX "/former"
 #define PROMISED_KEY "promised"
 enum { ASK_TERM = 1, ASK_PROMISED, ASK_CALL };
-/* Seconds: for a connection to another launcher; between two that ask, so that one does; until it asks once more. */
-static const double connect_patience = 0.3, ask_after = 0.25, ask_again = 0.5, call_again = 0.5, look_again = 0.02,
+/* Seconds: for an answer at an address; see Note [No wait for a connection]; between two that ask, so that one does;
+ * until a keeper calls again. */
+static const double connect_patience = 0.3, first_patience = 0.15, ask_after = 0.1, call_again = 0.5, look_again = 0.02,
                     look_late = 1;
+/* Parts of --node-timeout: until a launcher asks once more, which is more than a promise binds that has come to nothing
+ * (keeper.c); between the first and the last one to ask, at most. */
+static const double ask_again = 0.1, ask_within = 0.1;
 /* The part of --node-timeout for which nothing was heard of the keeper, after which every moment counts. */
 static const double look_closely = 0.3;
 /* The part of --node-timeout without a majority after which a keeper ends its processes: less than keeper.c has others
@@ -65,7 +82,7 @@ static bool connect_to(yk__rendezvous *n, yk__agent_client *c, const yk__address
     char why[YK__WHY_SIZE];
     yk__agent_client_clear(c);
     *c = (yk__agent_client){.heard = yk__now()};
-    if (yk__store_link_connect(&c->link, address, &n->identity, yk__now() + connect_patience, why) != YK__REACHED) {
+    if (yk__store_link_begin(&c->link, address, &n->identity, why) != YK__REACHED) {
         c->gone = true;
         c->link.fd = -1;
         return false;
@@ -74,6 +91,37 @@ static bool connect_to(yk__rendezvous *n, yk__agent_client *c, const yk__address
         return true;
     yk__agent_client_lose(c, strerror(errno));
     return false;
+}
+
+/* True where nothing of the other side has come for as long as *patience, which doubles: then nothing of this side's
+ * has been taken either, and a new connection is to be made. */
+static bool is_unheard(const yk__agent_client *c, double tried, double *patience)
+{
+    if (c->gone || c->link.channel.handshake.state != YK__HANDSHAKE_HELLO || yk__now() < tried + *patience)
+        return false;
+    *patience *= 2;
+    return true;
+}
+
+static void end_parted(yk__succession *s)
+{
+    while (s->parted_count)
+        yk__socket_reset(s->parted[--s->parted_count]);
+}
+
+void yk__succession_part(yk__rendezvous *n, const char *why)
+{
+    yk__succession *s = n->succession;
+    if (!s || n->server) {
+        yk__agent_client_lose(&n->client, why);
+        return;
+    }
+    int fd = yk__agent_client_park(&n->client, why);
+    if (fd < 0)
+        return;
+    epoll_ctl(n->epoll, EPOLL_CTL_DEL, fd, NULL);
+    if (s->parted_count < YK__MOST_PARTED) /* else it stays open until this launcher ends */
+        s->parted[s->parted_count++] = fd;
 }
 
 static bool resolve(const char *where, yk__address *address)
@@ -108,6 +156,13 @@ static void drop_line(yk__succession *s)
 {
     yk__agent_client_clear(&s->line);
     s->line = (yk__agent_client){.gone = true, .link.fd = -1};
+}
+
+static void drop_probe(yk__succession *s)
+{
+    if (s->probes)
+        yk__socket_close(s->probe);
+    s->probes = false;
 }
 
 static void open_line(yk__rendezvous *n)
@@ -387,7 +442,7 @@ static void call_others(yk__rendezvous *n)
     if (any && !n->reg) /* else the register has the term */
         lift(n);
     put_ask(&ask, n);
-    if (due)
+    if (due && !any)
         end_asking(s);
     for (int i = 0; i < n->joined && due; i++) {
         yk__agent_node *p = n->nodes[i];
@@ -510,8 +565,10 @@ static void mirror(void *argument, yk__reader *r)
         return;
     }
     yk__keeper_hear(&s->voter, yk__keeping_clock());
-    if (!s->fed)
+    if (!s->fed) {
         yk__address_format(&n->client.link.far, s->kept_at);
+        end_parted(s);
+    }
     s->fed = true;
     yk__keyspace *space = s->receives ? &s->incoming : &s->replica;
     if (what == YK__MIRROR_CLEAR) {
@@ -525,7 +582,7 @@ static void mirror(void *argument, yk__reader *r)
         (void)yk__keyspace_delete(space, key);
     if (status) { /* without memory it has not taken it, nor anything that follows */
         yk_clear_error();
-        yk__agent_client_lose(&n->client, "there is no memory for what it keeps");
+        yk__succession_part(n, "there is no memory for what it keeps");
         return;
     }
     if (what == YK__MIRROR_SET && is_cooldown(key))
@@ -554,6 +611,7 @@ static void follow_term(yk__rendezvous *n)
     yk__wire follow = {0};
     s->fed = false;
     s->looked = 0;
+    drop_probe(s);
     s->keeper = 0;
     s->led = s->voter.promised;
     n->client.mirrored = mirror;
@@ -644,28 +702,16 @@ static bool may_promise(yk__rendezvous *n, uint64_t id, uint64_t term, bool keep
     return yk__keeper_may_promise(&n->succession->voter, id, term, keeps, yk__keeping_clock());
 }
 
-void yk__succession_go(yk__rendezvous *n, uint64_t term, uint64_t id, bool keeps, const yk__address *address)
+/* Connects to the one that has this launcher's promise, and says so. */
+static void go_to(yk__rendezvous *n)
 {
     yk__succession *s = n->succession;
-    yk__agent_client next = {.gone = true, .link.fd = -1};
     char where[YK__ADDRESS_TEXT];
-    if (!may_promise(n, id, term, keeps))
-        return;
-    if (!connect_to(n, &next, address)) {
-        s->voter.wished_by = 0; /* a promise would do for nothing but to have others wait */
-        return;
-    }
-    if (!yk__keeper_promise(&s->voter, id, term, keeps, yk__keeping_clock())) {
-        yk__agent_client_clear(&next);
-        return;
-    }
-    yk__log(YK_LOG_INFO, "yoke run: term %" PRIu64 " is promised to another launcher", term);
-    yk__agent_client_lose(&n->client, "another launcher is to keep the store");
+    uint64_t term = s->voter.promised;
     yk__agent_client_clear(&n->client);
-    n->client = next;
-    s->ask_at = 0;
-    s->election = YK__ELECTION_NONE;
+    (void)connect_to(n, &n->client, &s->towards); /* else the promise comes to nothing, and binds for a moment only */
     n->sending = false;
+    s->tried = yk__now();
     yk__rendezvous_lease(n, &n->client);
     yk__wire promise = {0};
     yk__wire_put_u8(&promise, ASK_PROMISED);
@@ -685,8 +731,23 @@ void yk__succession_go(yk__rendezvous *n, uint64_t term, uint64_t id, bool keeps
     yk__agent_client_follow(&n->client, "orders");
     report_anew(n);
     snprintf(n->coordinator_name, sizeof(n->coordinator_name), "the keeper of the store at %s",
-             yk__address_format(address, where));
+             yk__address_format(&s->towards, where));
     say_where(n, where);
+}
+
+void yk__succession_go(yk__rendezvous *n, uint64_t term, uint64_t id, bool keeps, const yk__address *address)
+{
+    yk__succession *s = n->succession;
+    if (!may_promise(n, id, term, keeps) || !yk__keeper_promise(&s->voter, id, term, keeps, yk__keeping_clock()))
+        return;
+    yk__log(YK_LOG_INFO, "yoke run: term %" PRIu64 " is promised to another launcher", term);
+    yk__succession_part(n, "another launcher is to keep the store");
+    end_asking(s);
+    s->ask_at = 0;
+    s->election = YK__ELECTION_NONE;
+    s->towards = *address;
+    s->patience = first_patience;
+    go_to(n);
 }
 
 /* A launcher that is asked for its promise gives it, and goes to the one that has asked. */
@@ -711,23 +772,59 @@ static void end_asking(yk__succession *s)
     s->askings = 0;
 }
 
-/* The others of both lists, the old keeper among them: where it lives it may be asked as any. */
+/* Connects to another launcher's store, and puts the question there. */
+static void begin_asking(yk__rendezvous *n, yk__asking *a, const yk__wire *ask)
+{
+    yk__agent_client_clear(&a->client);
+    a->tried = yk__now();
+    if (!connect_to(n, &a->client, &a->address))
+        return;
+    yk__agent_client_push(&a->client, "asks", ask);
+    yk__agent_client_await(&a->client, PROMISED_KEY);
+}
+
+/* The others of both lists. */
 static void ask_one(yk__rendezvous *n, uint64_t id, const yk__wire *ask)
 {
     yk__succession *s = n->succession;
+    yk__asking *a = NULL;
+    for (int i = 0; i < s->askings; i++)
+        a = s->asking[i].id == id ? &s->asking[i] : a;
+    if (a && !a->client.gone && a->client.link.channel.handshake.state != YK__HANDSHAKE_HELLO) {
+        yk__agent_client_push(&a->client, "asks", ask);
+        yk__agent_client_await(&a->client, PROMISED_KEY);
+        return;
+    }
     yk__address address;
-    if (id == n->id || id == s->keeper || s->askings == 2 * YK__KEEPER_NODES || !address_of(s, id, &address))
+    if (id == n->id || id == s->keeper || (!a && s->askings == 2 * YK__KEEPER_NODES) || !address_of(s, id, &address))
         return;
-    yk__agent_client *c = &s->asking[s->askings].client;
-    *c = (yk__agent_client){.gone = true, .link.fd = -1};
-    if (!connect_to(n, c, &address))
-        return;
-    yk__agent_client_push(c, "asks", ask);
-    yk__agent_client_await(c, PROMISED_KEY);
-    s->askings++;
+    a = a ? a : &s->asking[s->askings++];
+    *a =
+        (yk__asking){.client = {.gone = true, .link.fd = -1}, .id = id, .address = address, .patience = first_patience};
+    begin_asking(n, a, ask);
+}
+
+/* Asks once more where a packet may have been lost. */
+static void ask_unheard(yk__rendezvous *n)
+{
+    yk__succession *s = n->succession;
+    yk__wire ask = {0};
+    put_ask(&ask, n);
+    for (int i = 0; i < s->askings; i++)
+        if (is_unheard(&s->asking[i].client, s->asking[i].tried, &s->asking[i].patience))
+            begin_asking(n, &s->asking[i], &ask);
+    yk__wire_clear(&ask);
 }
 
 static void take_part(yk__rendezvous *n);
+
+static bool list_has(const yk__keeper_list *list, uint64_t id)
+{
+    for (int i = 0; i < list->count; i++)
+        if (list->ids[i] == id)
+            return true;
+    return false;
+}
 
 static void ask_all(yk__rendezvous *n)
 {
@@ -739,8 +836,7 @@ static void ask_all(yk__rendezvous *n)
         snprintf(why, sizeof(why), "too few have promised the last one");
     else if (!s->voter.ended)
         snprintf(why, sizeof(why), "nothing was heard of the keeper for %.3g s", now - s->voter.heard);
-    end_asking(s);
-    yk__agent_client_lose(&n->client, "this launcher would keep the store");
+    yk__succession_part(n, "this launcher would keep the store");
     drop_line(s);
     uint64_t term = yk__keeper_ask(&s->voter, now);
     say_promised(n);
@@ -749,6 +845,9 @@ static void ask_all(yk__rendezvous *n)
     const yk__keeper_nodes *nodes = &s->voter.nodes;
     for (int i = 0; i < nodes->now.count; i++)
         ask_one(n, nodes->now.ids[i], &ask);
+    for (int i = 0; i < nodes->old.count; i++)
+        if (!list_has(&nodes->now, nodes->old.ids[i]))
+            ask_one(n, nodes->old.ids[i], &ask);
     yk__wire_clear(&ask);
     if (yk__keeper_elected(&s->voter))
         take_part(n);
@@ -815,6 +914,7 @@ static void take_part(yk__rendezvous *n)
     yk__agent_node *before;
     char text[400], name[160];
     end_asking(s);
+    end_parted(s);
     take_cooldown(n, yk__keyspace_get(&s->replica, yk__text_bytes(COOLDOWN_KEY)));
     if (!take_table(n, &before) || !connect_to(n, &n->client, &s->address)) {
         snprintf(n->refusal, sizeof(n->refusal), "this launcher cannot keep the store in its place");
@@ -910,6 +1010,7 @@ static void read_asks(yk__rendezvous *n)
         while (yk__agent_client_next(&s->asking[i].client, &r))
             yk__keeper_note(&s->voter, yk__read_u64(&r));
     }
+    ask_unheard(n);
 }
 
 /* Those of the list that may ask and stand before this launcher, so that one begins. */
@@ -922,6 +1023,13 @@ static int before_this(const yk__rendezvous *n)
     return before;
 }
 
+/* Seconds after which this launcher asks, of those that may. */
+static double turn_of(const yk__rendezvous *n)
+{
+    double each = ask_within * n->s.node_timeout / (n->succession->voter.nodes.now.count + 1);
+    return (each < ask_after ? each : ask_after) * before_this(n);
+}
+
 /* A keeper whose system has closed a connection in order, and at whose address nobody listens, has ended. A system that
  * ends a process closes one after the other. */
 static void look_at_keeper(yk__rendezvous *n)
@@ -932,13 +1040,18 @@ static void look_at_keeper(yk__rendezvous *n)
     double now = yk__now();
     bool closed = (n->client.gone && n->client.closed) || (s->line.gone && s->line.closed);
     double again = n->client.gone ? look_again : look_late; /* the other connection stands: it lives, by all signs */
-    if (!closed || s->voter.asks || s->voter.ended || now < s->looked + again)
+    bool wants = closed && !s->voter.asks && !s->voter.ended;
+    if (!s->probes && wants && now >= s->looked + again) {
+        s->looked = now;
+        s->probe = yk__connect_begin(&n->client.link.far, &reason, why);
+        s->probes = s->probe >= 0;
+        s->voter.ended = !s->probes && reason == YK__REFUSED;
+    }
+    bool late = now > s->looked + connect_patience;
+    if (!s->probes || (!late && !yk__wait_fd(s->probe, POLLOUT, 0)))
         return;
-    s->looked = now;
-    int fd = yk__connect(&n->client.link.far, yk__now() + connect_patience, &reason, why);
-    if (fd >= 0)
-        yk__socket_close(fd);
-    s->voter.ended = fd < 0 && reason == YK__REFUSED;
+    s->voter.ended |= yk__connect_end(s->probe, late, why) == YK__REFUSED && wants;
+    drop_probe(s);
 }
 
 static void step_follower(yk__rendezvous *n)
@@ -953,6 +1066,8 @@ static void step_follower(yk__rendezvous *n)
     if (!yk__succession_pending(n))
         return;
     look_at_keeper(n);
+    if (s->voter.whom && !s->fed && !n->reg && is_unheard(&n->client, s->tried, &s->patience))
+        go_to(n);
     if (yk__keeper_owes(&s->voter, now, &id, &term))
         consider(n, term, id, false);
     if (!yk__keeper_free(&s->voter, now) && s->election != YK__ELECTION_LOOKS) {
@@ -965,7 +1080,7 @@ static void step_follower(yk__rendezvous *n)
         return;
     }
     if (s->ask_at == 0)
-        s->ask_at = now + (s->voter.asks ? ask_again : 0) + ask_after * before_this(n);
+        s->ask_at = now + (s->voter.asks ? ask_again * n->s.node_timeout : 0) + turn_of(n);
     if (now >= s->ask_at) {
         s->ask_at = 0;
         ask_all(n);
@@ -984,7 +1099,8 @@ void yk__succession_step(yk__rendezvous *n, double *again)
         step_follower(n);
     /* A launcher that may ask in a moment does it then, or two ask at once. */
     bool silent = yk__keeping_clock() - s->voter.heard > look_closely * n->s.node_timeout;
-    double next = yk__now() + (!s->keeps && (n->client.gone || silent) ? 0.02 : n->s.node_timeout / 20);
+    bool soon = s->askings > 0 || s->probes || (!s->keeps && (n->client.gone || silent || !s->fed));
+    double next = yk__now() + (soon ? 0.02 : n->s.node_timeout / 20);
     *again = next < *again ? next : *again;
 }
 
@@ -994,6 +1110,8 @@ void yk__succession_close(yk__rendezvous *n)
     if (!s)
         return;
     end_asking(s);
+    end_parted(s);
+    drop_probe(s);
     yk__calling_stop(s->calling);
     yk__agent_client_clear(&s->local);
     yk__agent_client_clear(&s->line);

@@ -10,7 +10,12 @@
 
 typedef struct yk__asking {
     yk__agent_client client; /* to another launcher's own store; gone: none */
+    uint64_t id;
+    yk__address address;
+    double tried, patience; /* when it was connected to; it is once more where no word has come for so long */
 } yk__asking;
+/* Connections to keepers that this launcher has left, at most. */
+enum { YK__MOST_PARTED = 32 };
 
 /* The request of a job in etcd that is under way there (electing.c). */
 typedef enum yk__election {
@@ -30,9 +35,15 @@ typedef struct yk__succession {
     /* a follower */
     yk__keeper_voter voter;
     yk__keyspace replica, incoming;
-    bool receives;                  /* a whole one, into `incoming` */
-    bool fed;                       /* something of the keeper has come on the present connection */
-    double looked;                  /* when it last was whether a keeper whose connection is closed has ended */
+    bool receives; /* a whole one, into `incoming` */
+    bool fed;      /* something of the keeper has come on the present connection */
+    double looked; /* when it last was whether a keeper whose connection is closed has ended */
+    bool probes;
+    int probe;                   /* if it `probes`, the connection that finds it out */
+    yk__address towards;         /* the keeper of the promised term that has sent nothing so far, and */
+    double tried, patience;      /* as of yk__asking */
+    int parted[YK__MOST_PARTED]; /* Note [A keeper that is left] */
+    int parted_count;
     uint64_t keeper;                /* of the promised term, as far as that is known; its number */
     char kept_at[YK__ADDRESS_TEXT]; /* by which the last keeper was reached that has sent something; "": none has */
     double ask_at;                  /* when to ask, if nobody else has */
@@ -72,6 +83,8 @@ void yk__succession_close(yk__rendezvous *n);
 /* Promises this launcher the term, if it may, and connects to the store at this address, which is its. `keeps`: it is
  * known to keep the store. */
 void yk__succession_go(yk__rendezvous *n, uint64_t term, uint64_t id, bool keeps, const yk__address *address);
+/* Leaves the keeper, while processes may run here: Note [A keeper that is left] in succession.c. */
+void yk__succession_part(yk__rendezvous *n, const char *why);
 /* True if a node is to be asked: it has a number, and is not gone. */
 static inline bool yk__succession_lists(const yk__agent_node *node)
 {

@@ -238,7 +238,7 @@ static void reap(watch *w)
                 g->ended(g->argument, one);
             yk__alone_note_end(g, one);
             bool alone = worker_failed(one) && !one->asked && yk__alone_may(w, one);
-            if (alone)
+            if (alone || (worker_failed(one) && yk__alone_leaves(w, one)))
                 yk__alone_begin(w, one);
             else if (worker_failed(one) && !one->asked && !one->hung && (!first || comes_before(g, one, first)))
                 first = one;

@@ -212,11 +212,9 @@ static bool has_processes(const yk__rendezvous *n, const yk__agent_node *p)
 void yk__survivors_lost(yk__rendezvous *n, yk__agent_node *p, const char *text)
 {
     char why[1000];
-    int64_t view = n->group ? yk__alone_view(n->group) : 0;
-    for (int i = 0; i < n->joined; i++)
-        view = n->nodes[i]->view > view ? n->nodes[i]->view : view;
+    /* The last view in which it has had a member: the others may have gone on in a later one before, without it. */
     if (has_processes(n, p)) /* else no member has ended by it, and no view follows */
-        n->lost_view = view > n->lost_view ? view : n->lost_view;
+        n->lost_view = p->view > n->lost_view ? p->view : n->lost_view;
     p->settled = true;
     bool enough = nodes_there(n) >= n->s.least;
     if (enough) {
@@ -416,6 +414,6 @@ void yk__survivors_fence(yk__rendezvous *n)
         char why[400];
         snprintf(why, sizeof(why), "it has answered nothing for %.3g s", silent);
         n->link.kill = true;
-        yk__agent_client_lose(c, why);
+        yk__succession_part(n, why);
     }
 }

@@ -37,6 +37,8 @@ static inline bool yk__watch_ends(const watch *w)
 /* ---- alone.c: processes that end while the others go on ---------------------------------------------------------- */
 /* True if the failure of a process that has ended need not end the job, as far as its role says. */
 bool yk__alone_may(const watch *w, const worker *one);
+/* True if it has ended otherwise than it was asked to, and is only to be told of to the others that were asked, too. */
+bool yk__alone_leaves(const watch *w, const worker *one);
 /* It has ended, and may do so alone: what is left of it is killed. */
 void yk__alone_begin(watch *w, worker *one);
 /* Decides on those of whom nothing is left: they are lost, or to be started again. Returns one whose failure ends the

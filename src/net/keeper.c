@@ -7,8 +7,15 @@
  * lists. And it answers nothing from its memory: it holds back every answer when `hold_for` of the time-out has passed
  * since it *sent* a beat that a quorum has answered, and a node promises another term only when `patience` of it, which
  * is more, has passed since something *came*, which was later. A node whose keeper has ended for certain need not wait.
- * Nor need one that has taken nothing of the node that has its promise, since no answer of that one rests on it; it
- * uses that for a keeper only, so that two that would be it do not take each other's promises in turns.
+ * Nor need one that has taken nothing of the node that has its promise, since no answer of that one rests on it: a
+ * keeper gets its promise at once, and any other when `brief` of the time-out has passed, so that two that would be it
+ * do not take each other's promises in turns, and one that has not become it leaves the others free in time.
+ *
+ * Note [Two that ask for one term]
+ * Of two that ask for the same term neither may have a majority, as each has promised it to itself. So one that asks
+ * gives its own promise away to one that stands before it in the list, or that keeps the store in that term: it lays
+ * down its wish for good, and no other node has counted that promise. Those that have promised it the term are free
+ * when `brief` has passed.
  *
  * Note [A later term for a keeper that lives]
  * Of two that ask at once one may have a quorum of a term, and the other the promise of some node for a later one,
@@ -37,7 +44,7 @@
 #include <string.h>
 
 /* Parts of --node-timeout. */
-static const double hold_for = 0.3, patience = 0.45;
+static const double hold_for = 0.3, patience = 0.45, brief = 0.08;
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------- */
 
@@ -232,7 +239,8 @@ void yk__keeper_voter_begin(yk__keeper_voter *v, uint64_t self, double silence, 
 
 bool yk__keeper_free(const yk__keeper_voter *v, double now)
 {
-    return v->ended || v->asks || now - v->heard >= patience * v->silence;
+    bool to_nobody = v->whom && !v->fed && !v->nodes.all; /* its promise has come to nothing so far */
+    return v->ended || v->asks || now - v->heard >= (to_nobody ? brief : patience) * v->silence;
 }
 
 static void promise(yk__keeper_voter *v, uint64_t id, uint64_t term, double now)
@@ -276,8 +284,23 @@ uint64_t yk__keeper_raise(yk__keeper_voter *v)
     return v->promised;
 }
 
+/* True if this node, which asks for the term, gives its own promise of it to that one: Note [Two that ask for one
+ * term].
+ */
+static bool yields(const yk__keeper_voter *v, uint64_t id, uint64_t term, bool keeps)
+{
+    if (!v->asks || v->nodes.all || term != v->promised || id == v->self)
+        return false;
+    for (int i = 0; i < v->nodes.now.count && !keeps; i++)
+        if (v->nodes.now.ids[i] == id || v->nodes.now.ids[i] == v->self)
+            return v->nodes.now.ids[i] == id;
+    return keeps;
+}
+
 bool yk__keeper_may_promise(yk__keeper_voter *v, uint64_t id, uint64_t term, bool keeps, double now)
 {
+    if (yields(v, id, term, keeps))
+        return true;
     if (term > v->wished) {
         v->wished = term;
         v->wished_by = id;

@@ -110,7 +110,8 @@ uint64_t yk__keeper_ask(yk__keeper_voter *voter, double now);
  * has where there is no such. */
 uint64_t yk__keeper_raise(yk__keeper_voter *voter);
 /* Another asks: true if it is promised this term. One that has a promise may ask for a later term at any time: it does
- * not keep the store in the earlier one, and never will. `keeps`: it has kept the store already. */
+ * not keep the store in the earlier one, and never will. `keeps`: it has kept the store already. Where this node asks
+ * for the very same term it may give its own promise away: Note [Two that ask for one term] in keeper.c. */
 bool yk__keeper_promise(yk__keeper_voter *voter, uint64_t id, uint64_t term, bool keeps, double now);
 /* Notes that another asks: true if yk__keeper_promise would promise it. */
 bool yk__keeper_may_promise(yk__keeper_voter *voter, uint64_t id, uint64_t term, bool keeps, double now);

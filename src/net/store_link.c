@@ -13,10 +13,24 @@ yk__reason yk__store_link_connect(yk__store_link *link, const yk__address *serve
                                   double deadline, char why[YK__WHY_SIZE])
 {
     yk__reason reason;
+    reason = yk__store_link_begin(link, server, identity, why);
+    if (reason)
+        return reason;
+    reason = yk__connect_end(link->fd, !yk__wait_fd(link->fd, POLLOUT, deadline), why);
+    if (reason)
+        yk__store_link_close(link);
+    return reason;
+}
+
+yk__reason yk__store_link_begin(yk__store_link *link, const yk__address *server, const yk__identity *identity,
+                                char why[YK__WHY_SIZE])
+{
+    yk__reason reason;
     *link = (yk__store_link){.far = *server, .near.size = sizeof(link->near.storage)};
-    link->fd = yk__connect(server, deadline, &reason, why);
+    link->fd = yk__connect_begin(server, &reason, why);
     if (link->fd < 0)
         return reason;
+    yk__socket_tune(link->fd);
     if (getsockname(link->fd, (struct sockaddr *)&link->near.storage, &link->near.size))
         link->near.size = 0;
     yk__channel_init(&link->channel, identity, false, YK__REQUEST_LIMIT);

@@ -25,6 +25,10 @@ typedef struct yk__store_link {
 /* Connects; the hand-shake has begun. `identity` is borrowed until it is done. On failure there is nothing to close. */
 yk__reason yk__store_link_connect(yk__store_link *link, const yk__address *server, const yk__identity *identity,
                                   double deadline, char why[YK__WHY_SIZE]);
+/* The same without a wait: the connection is made while the link is moved, and an address that nobody answers at is
+ * found out by the link's end, or by the caller's patience. */
+yk__reason yk__store_link_begin(yk__store_link *link, const yk__address *server, const yk__identity *identity,
+                                char why[YK__WHY_SIZE]);
 /* Wait until the hand-shake is done; until the server's hello has come, and requests can be sent right behind this
  * side's proof, whose answer comes with the first one's: a round trip less. On failure the link is closed. */
 yk__reason yk__store_link_wait_open(yk__store_link *link, double deadline, char why[YK__WHY_SIZE]);

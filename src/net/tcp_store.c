@@ -124,7 +124,7 @@ static void put_connection(tcp_store *tcp, yk__store_link *l)
 {
     pthread_mutex_lock(&tcp->lock);
     check_pid(tcp);
-    bool kept = tcp->idle_count < MAX_IDLE;
+    bool kept = tcp->idle_count < MAX_IDLE && (!tcp->guide || yk__address_equal(&l->far, &tcp->address));
     if (kept)
         tcp->idle[tcp->idle_count++] = l;
     pthread_mutex_unlock(&tcp->lock);
@@ -143,15 +143,16 @@ static void pause_until(double deadline)
 }
 
 /* ---- a store that moves ------------------------------------------------------------------------------------------ */
-/* Asks the guide where the store is by now; true if that is another place, where the next connection goes. */
-static bool has_moved(tcp_store *tcp)
+/* Asks the guide where the store is by now, where the next connection goes. True if that is another place than this
+ * one; another thread may have found out before. */
+static bool has_moved(tcp_store *tcp, const yk__address *from)
 {
     YK__QUESTION;
     static const char *const key = YK__GUIDE_KEY;
     char host[YK__HOST_SIZE], why[YK__WHY_SIZE], *text = NULL;
     int port;
     yk__address address;
-    bool there = false, moved = false;
+    bool there = false;
     yk_status status = yk_store_check(tcp->guide, (const char *const *)&key, 1, &there);
     if (!status && there)
         status = yk_store_get(tcp->guide, key, (void **)&text, NULL, move_patience);
@@ -160,14 +161,17 @@ static bool has_moved(tcp_store *tcp)
     if (!status && text && yk__resolve(host, port, yk__now() + move_patience, &address, 1, why)) {
         pthread_mutex_lock(&tcp->lock);
         check_pid(tcp);
-        moved = !yk__address_equal(&tcp->address, &address);
+        bool moved = !yk__address_equal(&tcp->address, &address);
         tcp->address = address;
         while (moved && tcp->idle_count)
             connection_free(tcp->idle[--tcp->idle_count]);
         pthread_mutex_unlock(&tcp->lock);
     }
     free(text);
-    return moved;
+    pthread_mutex_lock(&tcp->lock);
+    bool elsewhere = !yk__address_equal(from, &tcp->address);
+    pthread_mutex_unlock(&tcp->lock);
+    return elsewhere;
 }
 
 /* ---- one request and its reply --------------------------------------------------------------------------------- */
@@ -213,7 +217,7 @@ static bool answer_comes(const call *c, double deadline)
         double look = yk__now() + look_for_move;
         if (yk__wait_fd(c->link->fd, POLLIN, look < deadline ? look : deadline) || yk__now() >= deadline)
             return true;
-        if (has_moved(c->tcp))
+        if (has_moved(c->tcp, &c->link->far))
             return false;
     }
 }
@@ -260,7 +264,7 @@ static bool follows(const call *c, yk__reason reason, bool sent, double limit)
                 reason == YK__NOT_RESOLVED;
     if (!c->tcp->guide || !gone || (sent && !repeatable(c)) || yk__now() >= limit)
         return false;
-    (void)has_moved(c->tcp);
+    (void)has_moved(c->tcp, &c->tcp->address);
     return true;
 }
 
@@ -631,8 +635,9 @@ static yk_status connect_later(tcp_store *tcp)
     if (status) {
         yk__error_put(&tcp->never);
     } else if (tcp->later) {
+        static const yk__address nowhere;
         tcp->later = false;
-        if (!tcp->guide || !has_moved(tcp))
+        if (!tcp->guide || !has_moved(tcp, &nowhere))
             status = tcp_store_join(tcp, tcp->host, tcp->store.port, true, tcp->store.timeout);
         if (status) {
             yk__error_prefix("%s", tcp->blame);

@@ -299,8 +299,8 @@ static yk_status reducer_ready(yk__collector *self, int index)
 {
     yk__reducer *r = (yk__reducer *)self;
     pthread_mutex_lock(&r->lock);
-    yk_status status = YK_OK;
-    if (r->reducing) {
+    yk_status status = r->interrupt ? r->interrupt(r->interrupt_of) : YK_OK;
+    if (r->reducing && !status) {
         status = mark_ready(r, index);
         if (!status)
             status = yk__reducer_start_buckets(r);

@@ -86,10 +86,12 @@ typedef struct yk__reducer {
     bool reduced;      /* once with the parameters there are, by this rank or for others: the same on all ranks */
     int *seen, n_seen; /* positions in the order of their gradients, while it is not settled */
 
-    bool no_sync;         /* between yk_no_sync_begin and end */
-    bool sync;            /* the next backward is to be reduced */
-    bool walking;         /* a backward is under way */
-    bool reducing;        /* and is reduced */
+    bool no_sync;                     /* between yk_no_sync_begin and end */
+    bool sync;                        /* the next backward is to be reduced */
+    bool walking;                     /* a backward is under way */
+    bool reducing;                    /* and is reduced */
+    yk_status (*interrupt)(void *of); /* NULL, or asked at each gradient: what it returns ends the backward */
+    void *interrupt_of;
     bool held;            /* backwards only note what they reach: yk__reducer_release reduces */
     pthread_mutex_t lock; /* ready is called by one thread per device */
     int next;             /* the bucket to start next */

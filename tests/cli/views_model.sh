@@ -38,11 +38,13 @@ else
     ok "the model finds the fault NO_OVER" grep -q 'invalid end state' out
 
     model=${model%/*}/keeper.pml
-    search keeper_crashes -DCRASHES=1 -DCUTS=1 -DBEATS=0
+    search keeper_crashes -DCRASHES=1 -DCUTS=0 -DBEATS=0
+    ok "a launcher that crashes, and two that ask for one term: all states hold" all_hold
+    search keeper_both -DCRASHES=1 -DCUTS=1 -DBEATS=0 -DVIEWS=1
     ok "a keeper that is cut off, and a launcher that crashes: all states hold" all_hold
     search keeper_cut -DCRASHES=0 -DCUTS=1 -DVIEWS=1
     ok "a keeper that is cut off, beside beats that are late: all states hold" all_hold
-    for fault in NO_COMPARE NO_NEWEST; do
+    for fault in NO_COMPARE NO_NEWEST YIELD_KEPT; do
         search $fault.keeper -DCRASHES=1 -DCUTS=0 -DBEATS=0 -D$fault
         ok "the model of the keeper finds the fault $fault" grep -q 'assertion violated' out
     done

@@ -334,6 +334,32 @@ static void test_stopped(void **unused)
         run_ranks(PROCESSES, 2, stopped_somewhere, NULL, 0.3, true);
 }
 
+/* A rank that computes, and waits for nobody, learns that another has ended. */
+static void computing(rank_context *c)
+{
+    CHECK_OK(yk__group_look(c->group));
+    CHECK_MET(c);
+    if (c->rank == 1)
+        kill(getpid(), SIGKILL);
+    double until = yk__now() + patience(20);
+    yk_status status = YK_OK;
+    while (!status && yk__now() < until) {
+        usleep(1000);
+        status = yk__group_look(c->group);
+    }
+    CHECK(status == YK_ERR_CONNECTION && strstr(yk_last_error()->message, "rank 1 (host ") &&
+              strstr(yk_last_error()->message, " ended after "),
+          "%d: %s", (int)status, yk_last_error()->message);
+    yk_clear_error();
+    CHECK(!yk__group_is_whole(c->group), "the group is whole");
+}
+
+static void test_computing(void **unused)
+{
+    (void)unused;
+    run_ranks(PROCESSES, 3, computing, NULL, patience(20), true);
+}
+
 /* A backend may lack a collective: an error that names it on all ranks, and the group is not broken. */
 static void lacking(rank_context *c)
 {
@@ -358,9 +384,9 @@ static void test_lacking(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_inside),  cmocka_unit_test(test_entrance), cmocka_unit_test(test_slow_reader),
-        cmocka_unit_test(test_message), cmocka_unit_test(test_breaking), cmocka_unit_test(test_stopped),
-        cmocka_unit_test(test_lacking),
+        cmocka_unit_test(test_inside),  cmocka_unit_test(test_entrance),  cmocka_unit_test(test_slow_reader),
+        cmocka_unit_test(test_message), cmocka_unit_test(test_breaking),  cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_lacking), cmocka_unit_test(test_computing),
     };
     return cmocka_run_group_tests_name("comm breaking", tests, NULL, NULL);
 }

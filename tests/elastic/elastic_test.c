@@ -9,6 +9,8 @@
 #include <yoke/elastic.h>
 
 #include "base/hash.h"
+#include "elastic/elastic_job.h"
+#include "parallel/reducer.h"
 #include "tensor/tensor.h"
 
 enum { SAMPLES = 103, SIDE = 6, BATCH = 2, MOST_TENSORS = 32, MOST_STEPS = 64, EPOCHS = 2 };
@@ -639,6 +641,38 @@ static void test_left_out(void **state)
     yk_scope_end(scope);
 }
 
+/* Members are compared by what lies in their memory and, where that differs, by their numbers: a weight that lies in
+ * columns on one of them is the same weight. */
+static void test_digest(void **state)
+{
+    (void)state;
+    uint64_t lies, numbers, after;
+    yk_scope scope = yk_scope_begin();
+    yk_elastic *job = job_of(net_of(YK_F32, false), loader_of(true, 0, 1), 4, NULL);
+    yk_tensor *weight = NULL;
+    for (int i = 0; i < job->reducer->count; i++)
+        if (job->reducer->parameters[i].x->ndim == 2 && yk_tensor_device(job->reducer->parameters[i].x).type == YK_CPU)
+            weight = job->reducer->parameters[i].x;
+    if (!weight) {
+        yk_scope_end(scope);
+        skip(); /* they are on a GPU, where they are always copied */
+    }
+    expect_ok(yk__elastic_digest(job, false, &lies));
+    expect_ok(yk__elastic_digest(job, true, &numbers));
+    yk_tensor *columns = yk_contiguous(yk_transpose(yk_detach(weight), 0, 1));
+    memcpy(weight->data, columns->data, (size_t)weight->numel * sizeof(float));
+    weight->stride[0] = 1;
+    weight->stride[1] = weight->shape[0];
+    expect_ok(yk__elastic_digest(job, false, &after));
+    assert_int_not_equal(after, lies);
+    expect_ok(yk__elastic_digest(job, true, &after));
+    assert_int_equal(after, numbers);
+    ((float *)weight->data)[1] += 1;
+    expect_ok(yk__elastic_digest(job, true, &after));
+    assert_int_not_equal(after, numbers);
+    yk_scope_end(scope);
+}
+
 int main(void)
 {
     setenv("OMP_NUM_THREADS", "1", 1); /* ranks are forked: no pool of the parent's may be half there */
@@ -646,6 +680,7 @@ int main(void)
         cmocka_unit_test(test_four),       cmocka_unit_test(test_twelve),      cmocka_unit_test(test_dtypes),
         cmocka_unit_test(test_accumulate), cmocka_unit_test(test_balance),     cmocka_unit_test(test_resume),
         cmocka_unit_test(test_refused),    cmocka_unit_test(test_create),      cmocka_unit_test(test_order),
-        cmocka_unit_test(test_unused),     cmocka_unit_test(test_collectives), cmocka_unit_test(test_left_out)};
+        cmocka_unit_test(test_unused),     cmocka_unit_test(test_collectives), cmocka_unit_test(test_left_out),
+        cmocka_unit_test(test_digest)};
     return cmocka_run_group_tests_name("elastic", tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /*
  * keeper.pml - a model of a register of views that outlives the launcher which keeps it (docs/elastic.md, *Node 0*), for
  * Spin: three launchers, each with a replica, of which any may crash, and the first keeper may be cut off from the
- * others. tests/cli/views_model.sh searches all of it. The code is src/net/keeper.c, where any launcher may ask for a term
- * that nobody was promised, and the value is all of the store.
+ * others. tests/cli/views_model.sh searches all of it. The code is src/net/keeper.c; the value is all of the store. Any
+ * launcher may ask for a term, also two for the same.
  *
  * A keeper has a *term*. It answers a compare-and-swap when a majority has taken the new view into its replicas, and any
  * other question from its own memory; neither when its lease is over. Who hears nothing of it for longer promises
@@ -17,6 +17,8 @@
  *   -DNO_FENCE     a keeper answers when its lease is over
  *   -DFROM_ANSWER  it counts its lease from when the answer to its beat came, not from when the beat was sent
  *   -DPROMISE_FED  a launcher promises a keeper at once that lifts its term, although another one has given it something
+ *   -DYIELD_KEPT   a launcher gives its own promise of a term away although it has a majority of that, and so does the
+ *                  other that asks for it
  *
  * A keeper that learns of a promise of a later term lays its own down, and asks for one above (net/keeper.c, Note [A later
  * term for a keeper that lives]). Who has the promise of a launcher may ask it for a later one at any time.
@@ -28,16 +30,20 @@
 #ifndef BEATS /* of the first keeper to each other, before there is none any more */
 #define BEATS 1
 #endif
+#ifndef TERMS /* the last that is asked for */
+#define TERMS 3
+#endif
 #define FENCE 2 /* ages of a beat: the keeper answers nothing any more; another is looked for */
 #define LOST 3
 
 bool alive[NODES] = true, cut;
+byte whom[NODES]; /* the launcher that has the promise */
 byte promised[NODES] = 1, held_term[NODES] = 1, held[NODES] = 1, held_value[NODES] = 1; /* replicas; held: the number */
 byte keeps[NODES];                                        /* the term of which it is the keeper; 0: of none */
 byte term[NODES], votes[NODES], acks[NODES];              /* of a candidate, or a view that is being written */
 byte best_term[NODES], number[NODES], value[NODES]; /* that it writes, or has written */
 bool writes[NODES], lifts[NODES]; /* lifts: it has kept an earlier term, which it has laid down */
-byte answered = 1, view[5]; /* the latest term of an answer; the views that members have seen */
+byte answered = 1, answered_by, view[5]; /* the latest term of an answer; the views that members have seen */
 byte crashes, cuts, beats[NODES], since_sent[NODES], since_answer[NODES], since_heard[NODES];
 mtype = {NONE, SENT, HEARD};
 mtype beat[NODES] = NONE;
@@ -50,50 +56,60 @@ mtype beat[NODES] = NONE;
 #ifdef NO_FENCE
 #define ANSWERS(i) true
 #else
-#define ANSWERS(i) (!OVER(i) && promised[i] == keeps[i])
+#define ANSWERS(i) (!OVER(i) && promised[i] == keeps[i] && whom[i] == i)
 #endif
-#define KEEPER_OF(t) (((t) + 2) % 3)
 /* It may promise itself to another keeper. */
 #define FREE(j)                                                                                                        \
-    ((KEEPER_OF(promised[j]) == j && (j != 0 || keeps[0] == 0 || OVER(0))) || (promised[j] == 1 && j != 0 && since_heard[j] >= LOST) || \
-     (KEEPER_OF(promised[j]) != j && promised[j] != 1 && !alive[KEEPER_OF(promised[j])]))
+    ((whom[j] == j && (j != 0 || keeps[0] == 0 || OVER(0))) || (promised[j] == 1 && j != 0 && since_heard[j] >= LOST) || \
+     (whom[j] != j && promised[j] != 1 && !alive[whom[j]]))
 
 #ifdef PROMISE_FED
 #define UNFED(j) true
 #else
 #define UNFED(j) (held_term[j] != promised[j])
 #endif
-/* j promises i a later term. */
-#define PROMISES(j, i) (FREE(j) || (KEEPER_OF(promised[j]) == i && !keeps[j]) || (lifts[i] && !keeps[j] && UNFED(j)))
+/* j promises i a later term: where it has taken nothing of who has its promise, time alone keeps it from that. */
+#define PROMISES(j, i) (FREE(j) || (whom[j] == i && !keeps[j]) || (!keeps[j] && UNFED(j)))
+/* j, which asks for the same term, gives its own promise to i: net/keeper.c, Note [Two that ask for one term]. */
+#ifdef YIELD_KEPT
+#define YIELDS(j, i) (term[j] == term[i] && promised[j] == term[i] && whom[j] == j)
+#else
+#define YIELDS(j, i) (votes[j] && !writes[j] && !keeps[j] && term[j] == term[i] && promised[j] == term[i] && whom[j] == j)
+#endif
+#define OWN(i) (promised[i] == term[i] && whom[i] == i)
 
-inline ask(who, whom)
+inline ask(who, other)
 {
-    promised[whom] = term[who];
-    votes[who] = votes[who] | (1 << whom);
+    promised[other] = term[who];
+    whom[other] = who;
+    votes[who] = votes[who] | (1 << other);
 #ifndef NO_NEWEST
     if
-    :: held_term[whom] > best_term[who] || (held_term[whom] == best_term[who] && held[whom] > number[who]) ->
-        best_term[who] = held_term[whom];
-        number[who] = held[whom];
-        value[who] = held_value[whom]
+    :: held_term[other] > best_term[who] || (held_term[other] == best_term[who] && held[other] > number[who]) ->
+        best_term[who] = held_term[other];
+        number[who] = held[other];
+        value[who] = held_value[other]
     :: else -> skip
     fi
 #endif
 }
 
-inline take(who, whom)
+inline take(who, other)
 {
-    promised[whom] = (promised[whom] > term[who] -> promised[whom] : term[who]);
-    held_term[whom] = term[who];
-    held[whom] = number[who];
-    held_value[whom] = value[who];
-    acks[who] = acks[who] | (1 << whom)
+    if
+    :: promised[other] <= term[who] -> promised[other] = term[who]; whom[other] = who
+    :: else -> skip
+    fi;
+    held_term[other] = term[who];
+    held[other] = number[who];
+    held_value[other] = value[who];
+    acks[who] = acks[who] | (1 << other)
 }
 
 #ifdef NO_COMPARE
 #define TAKES(i, j) true
 #else
-#define TAKES(i, j) (promised[j] <= term[i])
+#define TAKES(i, j) (promised[j] < term[i] || (promised[j] == term[i] && whom[j] == i))
 #endif
 
 proctype launcher(byte i)
@@ -103,26 +119,18 @@ end:
     do
     :: atomic { !alive[i] -> break }
     /* a candidate */
-    :: atomic { alive[i] && !keeps[i] && !votes[i] && !writes[i] && FREE(i) && promised[i] < 3 ->
+    :: atomic { alive[i] && !keeps[i] && !votes[i] && !writes[i] && (FREE(i) || UNFED(i)) && promised[i] < TERMS ->
         term[i] = promised[i] + 1;
-        do
-        :: KEEPER_OF(term[i]) == i -> break
-        :: else -> term[i]++
-        od;
         best_term[i] = held_term[i];
         number[i] = held[i];
         value[i] = held_value[i];
         ask(i, i) }
     /* a keeper that lifts its term */
-    :: atomic { alive[i] && keeps[i] && promised[i] == term[i] && term[i] < 3 ->
+    :: atomic { alive[i] && keeps[i] && OWN(i) && term[i] < TERMS ->
         select(j : 0 .. 2);
         if
         :: j != i && alive[j] && REACHES(i, j) && promised[j] > term[i] ->
             term[i] = promised[j] + 1;
-            do
-            :: KEEPER_OF(term[i]) == i -> break
-            :: else -> term[i]++
-            od;
             keeps[i] = 0;
             lifts[i] = true;
             writes[i] = false;
@@ -138,14 +146,17 @@ end:
         select(j : 0 .. 2);
         if
         :: alive[j] && REACHES(i, j) && !IN(votes[i], j) && promised[j] < term[i] && PROMISES(j, i) -> ask(i, j)
+        :: alive[j] && REACHES(i, j) && !IN(votes[i], j) && YIELDS(j, i) ->
+            votes[j] = 0;
+            ask(i, j)
         :: else -> skip
         fi;
         j = 0 }
-    :: atomic { alive[i] && !writes[i] && MAJORITY(votes[i]) && promised[i] == term[i] ->
+    :: atomic { alive[i] && !writes[i] && MAJORITY(votes[i]) && OWN(i) ->
         votes[i] = 0;
         best_term[i] = 0;
         writes[i] = true }
-    :: atomic { alive[i] && (votes[i] || writes[i] || keeps[i]) && promised[i] > term[i] && term[i] -> /* it is late */
+    :: atomic { alive[i] && (votes[i] || writes[i] || keeps[i] || term[i]) && term[i] && !OWN(i) -> /* it is late */
         votes[i] = 0;
         acks[i] = 0;
         writes[i] = false;
@@ -163,11 +174,12 @@ end:
         :: else -> skip
         fi;
         j = 0 }
-    :: atomic { alive[i] && writes[i] && MAJORITY(acks[i]) && promised[i] == term[i] && (!keeps[i] || ANSWERS(i)) ->
-        assert(term[i] >= answered);
+    :: atomic { alive[i] && writes[i] && MAJORITY(acks[i]) && OWN(i) && (!keeps[i] || ANSWERS(i)) ->
+        assert(term[i] > answered || (term[i] == answered && answered_by == i));
         assert(view[number[i]] == 0 || view[number[i]] == value[i]);
         view[number[i]] = value[i];
         answered = term[i];
+        answered_by = i;
         keeps[i] = term[i];
         lifts[i] = false;
         writes[i] = false;

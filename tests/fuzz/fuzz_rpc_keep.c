@@ -6,9 +6,15 @@
  * u8 which of their names, u16 size and the content; their checksums are right. 2: a dict as it is saved, whose state
  * is the rest, a value between processes. 3: likewise the whole of it. With 4 more the object is of the other class.
  *
+ * With 8 the rest are messages of another worker (u32 size, type, payload each; type 0 waits until what was called has
+ * run), which asks for the object, calls it, has it saved and lets go of it; the bits of 16 and 32 pick the file then:
+ * none, a right one, one of the other class, one whose state is no dict. In the end the worker leaves and comes back.
+ *
  * One class takes whatever was saved for its state, so it must come back with what it had when it was saved; the other
  * one looks for the items that it knows, as a program does.
  */
+#include <dirent.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -133,6 +139,14 @@ static void folder_remove(void)
     rmdir(folder);
 }
 
+static void join(void)
+{
+    yk_scope scope = yk_scope_begin();
+    require(!yk_rpc_init("fuzzed",
+                         YK_OPTIONS(yk_rpc_init_options, .store = yk_hash_store(), .snapshots = folder, .timeout = 1)));
+    yk_scope_end(scope);
+}
+
 static void start_worker(void)
 {
     yk_scope scope = yk_scope_begin();
@@ -140,21 +154,25 @@ static void start_worker(void)
     require(mkdtemp(folder) && atexit(folder_remove) == 0);
     snprintf(path, sizeof(path), "%s/kept@fuzzed.pt", folder);
     require(!yk_rpc_register_class(&classes[0]) && !yk_rpc_register_class(&classes[1]));
-    require(!yk_rpc_init("fuzzed",
-                         YK_OPTIONS(yk_rpc_init_options, .store = yk_hash_store(), .snapshots = folder, .timeout = 1)));
+    join();
     yk_scope_end(scope);
 }
 
-/* Waits until no call runs and no object is there. */
-static void await_silence(void)
+/* Waits until no call runs, with the lock, which is released meanwhile; nor an object is there. */
+static void await_calls(bool objects)
 {
-    yk__rpc_lock();
-    for (int spins = 0; yk__rpc.ready_first || yk__rpc.executing || yk__rpc.objects; spins++) {
+    for (int spins = 0; yk__rpc.ready_first || yk__rpc.executing || (objects && yk__rpc.objects); spins++) {
         pthread_mutex_unlock(&yk__rpc.lock);
         nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
         require(spins < 500000);
         yk__rpc_lock();
     }
+}
+
+static void await_silence(void)
+{
+    yk__rpc_lock();
+    await_calls(true);
     pthread_mutex_unlock(&yk__rpc.lock);
     require(alive == 0);
 }
@@ -225,6 +243,76 @@ static bool value_write(yk__reader r, bool whole_file, const char *cls)
     yk_clear_error();
     yk_value_release(value);
     return written;
+}
+
+/* ---- another worker ---------------------------------------------------------------------------------------------- */
+
+enum { OTHER = 77 };
+
+/* The file of the object, as `kind` has it. */
+static void file_make(unsigned kind, bool is_whole)
+{
+    if (!kind)
+        return;
+    yk_value *d = yk_value_dict(), *state = kind == 3 ? yk_value_int(3) : yk_value_dict();
+    bool right =
+        kind == 3 || (!yk_value_set(state, "sum", yk_value_int(5)) && !yk_value_set(state, "texts", yk_value_list()) &&
+                      !yk_value_set(state, "weights", yk_value_tensor(yk_zeros(YK_SHAPE(2, 3), NULL))));
+    const char *cls = classes[kind == 2 ? is_whole : !is_whole].name;
+    require(right && !yk_value_set(d, "class", yk_value_string(cls)) &&
+            !yk_value_set(d, "name", yk_value_string("kept")) && !yk_value_set(d, "state", state));
+    require(!yk_pt_save(path, d));
+}
+
+/* Removes what the other worker had saved under names of its own. */
+static void folder_clear(void)
+{
+    DIR *all = opendir(folder);
+    require(all != NULL);
+    for (const struct dirent *e; (e = readdir(all));)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            require(unlinkat(dirfd(all), e->d_name, 0) == 0);
+    closedir(all);
+}
+
+static bool message_take(yk__rpc_link *link, const unsigned char *message, size_t size)
+{
+    if (message[0] == 0) {
+        await_calls(false);
+        return link->fd >= 0;
+    }
+    unsigned char *exact = malloc(size); /* a sanitizer sees what is beyond */
+    require(exact != NULL);
+    memcpy(exact, message + 1, size - 1);
+    bool right = yk__rpc_link_take(link, message[0], exact, size - 1);
+    free(exact);
+    return right;
+}
+
+static void messages_take(yk__reader left)
+{
+    int other;
+    yk__rpc_lock();
+    yk__rpc_link *link = peer_link(true, OTHER, &other);
+    link->references++;
+    while (left.at < left.end && link->fd >= 0) {
+        size_t length = yk__read_u32(&left);
+        const unsigned char *message = yk__read_bytes(&left, length);
+        if (left.bad || !length || !message_take(link, message, length))
+            break;
+    }
+    if (link->fd >= 0)
+        yk__rpc_link_end(link, "the input is over");
+    require(!link->calls && link->call_count == 0 && !link->leases && !link->loans);
+    await_calls(false);
+    yk__rpc_link_release(link);
+    pthread_mutex_unlock(&yk__rpc.lock);
+    close(other);
+    /* The worker leaves: the last states are written, as far as they can be. */
+    require(!yk_rpc_shutdown(YK_RPC_AT_ONCE, TIME));
+    require(alive == 0);
+    folder_clear();
+    join();
 }
 
 /* ---- all --------------------------------------------------------------------------------------------------------- */
@@ -298,6 +386,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     const char *cls = classes[!is_whole].name;
     yk__reader r = {bytes + 1, bytes + size, false};
     yk_scope scope = yk_scope_begin();
+    if (bytes[0] & 8) {
+        file_make(bytes[0] / 16 % 4, is_whole);
+        messages_take(r);
+        yk_scope_end(scope);
+        require(!yk_last_error());
+        return 0;
+    }
     switch (bytes[0] % 4) {
     case 0: bytes_write(bytes + 1, size - 1); break;
     case 1: written = members_write(r); break;

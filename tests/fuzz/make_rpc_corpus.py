@@ -284,6 +284,36 @@ keep_inputs = {
     "whole_without_class": b"\3" + mapping(state=STATE), "whole_without_state": b"\3" + mapping(**{"class": string(b"whole")}),
     "whole_class_number": b"\3" + mapping(**{"class": INT, "state": NONE}), "whole_list": b"\3" + listed(INT), "whole_tensor": b"\3" + tensor(3),
 }
+# Messages of a worker that asks for an object that came back: the file's kind, the other class or not.
+NO_FILE, RIGHT, OTHER_CLASS, NO_DICT = (bytes([8 + 16 * i]) for i in range(4))
+PAUSE = message(0, b"")
+
+
+def back(number, reference, cls=b"whole", shared=b"kept"):
+    return call(number, 6, reference, cls, listed(), shared=shared)
+
+
+def drop(reference):
+    return message(6, struct.pack("<Q", reference))
+
+
+USE = call(8, 3, REFERENCE, b"m", listed()) + call(9, 7, REFERENCE, b"save", listed())
+keep_inputs.update({
+    "back": RIGHT + back(1, REFERENCE) + PAUSE + USE + PAUSE,
+    "back_at_once": RIGHT + back(1, REFERENCE) + USE + drop(REFERENCE) + PAUSE + back(2, REFERENCE + 1) + PAUSE,
+    "back_twice": RIGHT + back(1, REFERENCE) + back(2, REFERENCE) + back(3, REFERENCE + 1) + drop(REFERENCE) + PAUSE + back(4, REFERENCE + 2),
+    "back_known": bytes([RIGHT[0] + KNOWN]) + back(1, REFERENCE, b"known") + USE + PAUSE + drop(REFERENCE) + PAUSE,
+    "back_without_file": NO_FILE + back(1, REFERENCE) + PAUSE + USE, "back_other_class": OTHER_CLASS + back(1, REFERENCE) + PAUSE + USE,
+    "back_no_dict": bytes([NO_DICT[0] + KNOWN]) + back(1, REFERENCE, b"known") + PAUSE + USE + back(2, REFERENCE + 1, b"known"),
+    "back_no_class": RIGHT + back(1, REFERENCE, b"wole") + USE, "back_no_name": RIGHT + back(1, REFERENCE, shared=b"") + USE,
+    "back_path": RIGHT + back(1, REFERENCE, shared=b"../kept") + USE, "back_number": RIGHT + back(1, 5 << 40 | 1),
+    "back_and_made": RIGHT + back(1, REFERENCE) + call(2, 2, REFERENCE + 1, b"whole", listed(), shared=b"kept") + USE
+    + call(3, 2, REFERENCE + 2, b"known", listed(), shared=b"kept") + PAUSE,
+    "back_passed": RIGHT + back(1, REFERENCE) + call(2, 5, REFERENCE + 1, b"whole", struct.pack("<Q", REFERENCE)) + drop(REFERENCE)
+    + call(3, 3, REFERENCE + 1, b"m", listed()) + PAUSE,
+    "back_fetched": RIGHT + back(1, REFERENCE) + call(2, 4, REFERENCE, b"to_here", listed()) + message(5, struct.pack("<Q", 2)) + PAUSE,
+    "back_of_nothing": RIGHT + USE + drop(REFERENCE) + PAUSE,
+})
 for target, files in ("fuzz_rpc", inputs), ("fuzz_rpc_calls", call_inputs), ("fuzz_rpc_keep", keep_inputs):
     folder = os.path.join(sys.argv[1], target)
     os.makedirs(folder, exist_ok=True)

@@ -266,6 +266,17 @@ typedef struct run {
     bool prompt; /* no message is late without a cause */
 } run;
 
+/* The nodes of a run by their numbers, of which 0 is none. */
+static uint64_t id_of(int number)
+{
+    return (uint64_t)number + 1000;
+}
+
+static int number_of(uint64_t id)
+{
+    return (int)(id - 1000);
+}
+
 static uint64_t draw(run *r, uint64_t below)
 {
     r->seed = r->seed * 6364136223846793005u + 1442695040888963407u;
@@ -330,7 +341,7 @@ static bool has_come(const node *n, int j)
 {
     for (int i = 0; i < n->lead.count; i++) {
         const yk__keeper_follower *f = &n->lead.followers[i];
-        if (f->id == (uint64_t)j)
+        if (f->id == id_of(j))
             return f->ended || (n->lead.lifts ? f->promised == n->lead.lifts : f->taken > 0);
     }
     return false;
@@ -400,7 +411,7 @@ static void begin_to_keep(run *r, int i)
     n->keeps = true;
     n->began = r->now;
     n->replica.term = n->voter.term = n->voter.promised;
-    yk__keeper_lead_begin(&n->lead, (uint64_t)i, n->voter.promised, &n->replica.nodes, silence);
+    yk__keeper_lead_begin(&n->lead, id_of(i), n->voter.promised, &n->replica.nodes, silence);
     n->lead.number = n->replica.number;
     publish(r, i);
 }
@@ -416,7 +427,7 @@ static void take_over(node *n, const replica *from)
 /* The node has a connection to that one, whose changes come on it. */
 static bool follows(const node *n, int keeper)
 {
-    return !n->keeps && n->voter.whom == (uint64_t)keeper + 1000;
+    return !n->keeps && n->voter.whom == id_of(keeper);
 }
 
 static void handle(run *r, const message *m)
@@ -436,22 +447,22 @@ static void handle(run *r, const message *m)
                              .sent = m->sent,
                              .replica.number = m->replica.number});
     } else if (m->kind == TAKEN && n->keeps && n->lead.term == m->term) {
-        yk__keeper_taken(&n->lead, (uint64_t)m->from, m->replica.number, m->sent);
+        yk__keeper_taken(&n->lead, id_of(m->from), m->replica.number, m->sent);
     } else if (m->kind == LEFT && n->keeps && n->lead.term == m->term) {
-        yk__keeper_left(&n->lead, (uint64_t)m->from, now);
+        yk__keeper_left(&n->lead, id_of(m->from), now);
     } else if (m->kind == ENDED && !n->keeps && n->voter.promised == m->term) {
         n->voter.ended = true;
     } else if (m->kind == LIFT && follows(n, m->from)) {
         if (yk__keeper_promise_lift(&n->voter, m->term, now))
             send_to(r, (message){.kind = LIFTED, .from = m->to, .to = m->from, .term = m->term, .replica = n->replica});
     } else if (m->kind == LIFTED && n->keeps) {
-        if (yk__keeper_lifted(&n->lead, (uint64_t)m->from, m->term, m->replica.term))
+        if (yk__keeper_lifted(&n->lead, id_of(m->from), m->term, m->replica.term))
             begin_term(r, m->to);
     } else if (m->kind == REFUSED) {
         yk__keeper_note(&n->voter, m->term);
     } else if ((m->kind == ASK || m->kind == CALL) && !n->keeps) {
         uint64_t before = n->voter.promised;
-        if (!yk__keeper_promise(&n->voter, (uint64_t)m->from + 1000, m->term, m->kind == CALL, now)) {
+        if (!yk__keeper_promise(&n->voter, id_of(m->from), m->term, m->kind == CALL, now)) {
             if (m->term < before)
                 send_to(r, (message){.kind = REFUSED, .from = m->to, .to = m->from, .term = before});
             return;
@@ -461,10 +472,10 @@ static void handle(run *r, const message *m)
                 close_to(r, m->to, j, LEFT, before);
         send_to(r, (message){.kind = PROMISED, .from = m->to, .to = m->from, .term = m->term, .replica = n->replica});
     } else if (m->kind == PROMISED && n->keeps) {
-        if (yk__keeper_lifted(&n->lead, (uint64_t)m->from, m->term, m->replica.term))
+        if (yk__keeper_lifted(&n->lead, id_of(m->from), m->term, m->replica.term))
             begin_term(r, m->to);
     } else if (m->kind == PROMISED) {
-        if (yk__keeper_promised(&n->voter, (uint64_t)m->from, m->term, m->replica.term, m->replica.number,
+        if (yk__keeper_promised(&n->voter, id_of(m->from), m->term, m->replica.term, m->replica.number,
                                 &m->replica.nodes))
             take_over(n, &m->replica);
         if (yk__keeper_elected(&n->voter))
@@ -520,7 +531,7 @@ static void turn(run *r, int i)
         if (r->now - n->called > silence / 20)
             call_others(r, i);
     } else if (yk__keeper_owes(&n->voter, now, &owed, &term)) {
-        handle(r, &(message){.kind = ASK, .from = (int)owed - 1000, .to = i, .term = term});
+        handle(r, &(message){.kind = ASK, .from = number_of(owed), .to = i, .term = term});
     } else if (yk__keeper_free(&n->voter, now) && r->now > n->asked + 1 && draw(r, 6) == 0) {
         term = yk__keeper_ask(&n->voter, now);
         n->asked = r->now;
@@ -576,17 +587,17 @@ static void begin(run *r, uint64_t seed, int count)
     r->count = count;
     yk__keeper_nodes all = {0};
     for (int i = 0; i < count; i++)
-        all.now.ids[all.now.count++] = (uint64_t)i;
+        all.now.ids[all.now.count++] = id_of(i);
     all.old = all.now;
     for (int i = 0; i < count; i++) {
         node *n = &r->nodes[i];
         n->alive = true;
         n->offset = draw_seconds(r, 1e5);
         n->replica.nodes = all;
-        yk__keeper_voter_begin(&n->voter, (uint64_t)i, silence, clock_of(r, i));
+        yk__keeper_voter_begin(&n->voter, id_of(i), silence, clock_of(r, i));
         n->voter.nodes = all;
         n->voter.promised = 1;
-        n->voter.whom = 1000;
+        n->voter.whom = id_of(0);
     }
     r->nodes[0].replica.values[r->nodes[0].replica.number++] = 1;
     begin_to_keep(r, 0);
@@ -609,7 +620,7 @@ static bool is_settled(run *r, bool *any)
             continue;
         bool all = *any = true;
         for (int k = 0; k < n->replica.nodes.now.count; k++) {
-            const node *o = &r->nodes[n->replica.nodes.now.ids[k]];
+            const node *o = &r->nodes[number_of(n->replica.nodes.now.ids[k])];
             all &= !o->alive || (o->replica.term == n->lead.term && o->replica.number == n->replica.number);
         }
         if (all)
@@ -694,6 +705,87 @@ static void run_raced(uint64_t seed)
     free(r);
 }
 
+/* Three of seven nodes end at once, node 0 that kept the store among them, and those that are left are just enough. Two
+ * of them ask for the same term in the same moment, and the promises of those that do not are divided. */
+static void run_divided(uint64_t seed, bool one_alone)
+{
+    run *r = calloc(1, sizeof(*r));
+    assert_non_null(r);
+    r->prompt = true;
+    begin(r, seed, 7);
+    r->messages = 0;
+    for (int i = 0; i < 3; i++)
+        r->nodes[i].alive = r->nodes[i].keeps = false;
+    r->now = 0.45 * silence;
+    assert_int_equal(yk__keeper_ask(&r->nodes[3].voter, clock_of(r, 3)), 2);
+    assert_int_equal(yk__keeper_ask(&r->nodes[4].voter, clock_of(r, 4)), 2);
+    handle(r, &(message){.kind = ASK, .from = 3, .to = 5, .term = 2});
+    handle(r, &(message){.kind = ASK, .from = one_alone ? 3 : 4, .to = 6, .term = 2});
+    for (int i = 3; i < 5; i++)
+        for (int j = 3; j < 7; j++)
+            if (i != j)
+                send_to(r, (message){.kind = ASK, .from = i, .to = j, .term = 2});
+    for (int i = 3; i < 7; i++)
+        r->nodes[i].asked = 1e6;       /* they ask below alone, as launch/succession.c has them */
+    double most = (2.0 / 3) * silence; /* then they end their processes */
+    bool kept = false;
+    while (r->now < most && !kept) {
+        step_all(r);
+        if (!one_alone && r->now > 0.55 * silence && r->nodes[3].voter.promised == 2) {
+            assert_true(r->nodes[3].voter.asks && yk__keeper_ask(&r->nodes[3].voter, clock_of(r, 3)) == 3);
+            for (int j = 4; j < 7; j++)
+                send_to(r, (message){.kind = ASK, .from = 3, .to = j, .term = 3});
+        }
+        for (int i = 3; i < 7; i++)
+            kept |= r->nodes[i].keeps && yk__keeper_answers(&r->nodes[i].lead, clock_of(r, i));
+    }
+    assert_true(kept);
+    if (one_alone) /* node 4 has given its own promise to node 3, which stands before it */
+        assert_true(r->nodes[3].keeps && r->nodes[3].lead.term == 2);
+    free(r);
+}
+
+static void divided(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 50; seed++) {
+        run_divided(seed, true);
+        run_divided(seed, false);
+    }
+}
+
+/* A promise binds for long only where it has come to something, and who asks for a term gives it to one that stands
+ * before it, or keeps the store in it. */
+static void yields(void **state)
+{
+    (void)state;
+    yk__keeper_voter v;
+    const yk__keeper_nodes three = {.old = {3, {1, 2, 3}}, .now = {3, {1, 2, 3}}};
+    yk__keeper_voter_begin(&v, 2, 10, 0);
+    v.nodes = three;
+    v.promised = 1;
+    assert_int_equal(yk__keeper_ask(&v, 5), 2);
+    assert_false(yk__keeper_promise(&v, 3, 2, false, 5)); /* it stands behind */
+    assert_false(yk__keeper_promise(&v, 9, 2, false, 5)); /* it is none of the list */
+    assert_true(yk__keeper_promise(&v, 1, 2, false, 5));
+    assert_false(v.asks);
+    assert_true(yk__keeper_takes(&v, 2));
+    assert_false(yk__keeper_promise(&v, 3, 2, true, 5)); /* once */
+    assert_false(yk__keeper_promised(&v, 3, 2, 0, 0, &three) || yk__keeper_elected(&v));
+    assert_false(yk__keeper_free(&v, 5.7)); /* nothing of node 1 has come */
+    assert_true(yk__keeper_free(&v, 5.9));
+    yk__keeper_hear(&v, 5.9);
+    assert_false(yk__keeper_free(&v, 10.3));
+    assert_true(yk__keeper_free(&v, 10.5));
+    assert_int_equal(yk__keeper_ask(&v, 10.5), 3);
+    assert_true(yk__keeper_promise(&v, 3, 3, true, 10.5)); /* it keeps the store in that term */
+    v.nodes.all = true;                                    /* a register decides */
+    assert_false(yk__keeper_free(&v, 14.9));
+    assert_true(yk__keeper_free(&v, 15.1));
+    assert_int_equal(yk__keeper_ask(&v, 15.1), 4);
+    assert_false(yk__keeper_promise(&v, 1, 4, true, 15.1));
+}
+
 static void never_two(void **state)
 {
     (void)state;
@@ -718,8 +810,9 @@ static void raced(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(quorums), cmocka_unit_test(leases), cmocka_unit_test(promises),  cmocka_unit_test(wishes),
-        cmocka_unit_test(lifts),   cmocka_unit_test(raced),  cmocka_unit_test(never_two),
+        cmocka_unit_test(quorums), cmocka_unit_test(leases), cmocka_unit_test(promises),
+        cmocka_unit_test(wishes),  cmocka_unit_test(lifts),  cmocka_unit_test(raced),
+        cmocka_unit_test(divided), cmocka_unit_test(yields), cmocka_unit_test(never_two),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -709,6 +709,55 @@ static void half_open(void **state)
     yk__store_server_stop(server);
 }
 
+/* A thread that waits for a key of a store that moves. */
+typedef struct waiter {
+    yk_store *store;
+    char key[16];
+    bool found;
+    pthread_t thread;
+} waiter;
+
+static void *wait_for(void *arg)
+{
+    waiter *w = arg;
+    char *text = NULL;
+    w->found = !yk_store_get(w->store, w->key, (void **)&text, NULL, patience(20));
+    free(text);
+    return NULL;
+}
+
+/* The server where a store was lives, and answers nothing more: all threads that wait there go to where it is by now,
+ * whichever of them finds out first. */
+static void several_threads_follow(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_store *guide = open_server(), *before = open_server(), *now = open_server();
+    yk_tcp_store_options o = options(yk_store_port(before), false);
+    o.timeout = patience(20);
+    yk_store *store = yk__tcp_store_later(&o, "a store that moves");
+    assert_non_null(store);
+    char where[40];
+    int length = snprintf(where, sizeof(where), "127.0.0.1:%d", yk_store_port(before));
+    assert_int_equal(yk_store_set(guide, YK__GUIDE_KEY, where, (size_t)length), YK_OK);
+    yk__tcp_store_guide(store, yk_store_retain(guide));
+    waiter all[4] = {0};
+    for (int i = 0; i < 4; i++) {
+        all[i].store = store;
+        snprintf(all[i].key, sizeof(all[i].key), "key %d", i);
+        assert_int_equal(yk_store_set(now, all[i].key, "1", 1), YK_OK);
+        assert_int_equal(pthread_create(&all[i].thread, NULL, wait_for, &all[i]), 0);
+    }
+    usleep(300000); /* they wait at the first one */
+    length = snprintf(where, sizeof(where), "127.0.0.1:%d", yk_store_port(now));
+    assert_int_equal(yk_store_set(guide, YK__GUIDE_KEY, where, (size_t)length), YK_OK);
+    for (int i = 0; i < 4; i++) {
+        pthread_join(all[i].thread, NULL);
+        assert_true(all[i].found);
+    }
+    yk_scope_end(scope);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -718,7 +767,7 @@ int main(void)
         cmocka_unit_test(server_dies),      cmocka_unit_test(server_dies_with_a_forked_child_alive),
         cmocka_unit_test(garbage),          cmocka_unit_test(damage_on_the_way),
         cmocka_unit_test(floods),           cmocka_unit_test(half_open),
-        cmocka_unit_test(lost_connections),
+        cmocka_unit_test(lost_connections), cmocka_unit_test(several_threads_follow),
     };
     return cmocka_run_group_tests_name("tcp store among peers that fail", tests, NULL, NULL);
 }

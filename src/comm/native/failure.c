@@ -98,6 +98,23 @@ yk_status yk__native_check(void *state)
     return atomic_load_explicit(&g->head->broken, memory_order_acquire) ? fail_broken(g) : YK_OK;
 }
 
+yk_status yk__native_look(void *state)
+{
+    native *g = state;
+    char who[120];
+    yk_status status = yk__native_check(g);
+    for (int r = 0; r < g->local_size && !status; r++) {
+        if (r == g->local_rank)
+            continue;
+        bool left = atomic_load(&g->rows[r].left), stopped;
+        if (left || yk__native_is_dead(g, r, &stopped))
+            status = yk__native_break(g, YK_ERR_CONNECTION, "%s %s after %llu collectives of group '%s'",
+                                      yk__native_local_rank_name(g, r, who, sizeof(who)), left ? "left" : "ended",
+                                      (unsigned long long)atomic_load(&g->rows[r].done), g->name);
+    }
+    return status;
+}
+
 /* ---- ranks that do not come -------------------------------------------------------------------------------------- */
 void yk__native_append_late(const native *g, char *list, size_t size, int rank, bool progress)
 {

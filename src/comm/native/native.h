@@ -268,6 +268,7 @@ bool yk__native_is_gone(const native *g, int rank);
 /* Breaks the group with this cause unless it is broken, and fails with the first cause. */
 yk_status yk__native_break(native *g, yk_status code, const char *format, ...) YK_PRINTF(3, 4);
 yk_status yk__native_check(void *state);
+yk_status yk__native_look(void *state);
 void yk__native_abort(void *state, yk_status code, const char *cause);
 /* Wakes all ranks of this host that sleep. */
 void yk__native_wake_all(native *g);

@@ -602,6 +602,7 @@ const yk__comm_backend yk__comm_native = {
     .wait = yk__native_wait,
     .forget = yk__native_forget,
     .check = yk__native_check,
+    .look = yk__native_look,
     .abort_group = yk__native_abort,
     .leave = yk__native_leave,
 };

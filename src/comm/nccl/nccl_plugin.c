@@ -12,6 +12,12 @@ static yk_status plugin_check(void *state)
     return nccl_yoke->native->check(g->control);
 }
 
+static yk_status plugin_look(void *state)
+{
+    const nccl_group *g = state;
+    return nccl_yoke->native->look(g->control);
+}
+
 static void abort_group(void *state, yk_status code, const char *cause)
 {
     const nccl_group *g = state;
@@ -42,6 +48,7 @@ static const yk__comm_backend backend = {
     .wait = nccl_wait,
     .forget = nccl_forget,
     .check = plugin_check,
+    .look = plugin_look,
     .abort_group = abort_group,
     .leave = nccl_leave,
 };

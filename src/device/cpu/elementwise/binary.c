@@ -1,5 +1,5 @@
 /*
- * binary.c - the slots binary and where. Layer: device/cpu.
+ * binary.c - the slots binary, ternary and where. Layer: device/cpu.
  *
  * The expressions of elementwise_ops.h on contiguous runs, as in unary.c. bool takes part in comparisons and logic, and
  * its sum, product, maximum and minimum are or, and, or, and.
@@ -139,8 +139,45 @@ static yk__apply_fn past_caches(int kernel, const yk__view *out, const yk__view 
 #define BINARY_I64(op, expression) BINARY_LOOP(op##_i64, int64_t, int64_t, int64_t, YK__TO_I64, expression)
 #define BINARY_I32(op, expression) BINARY_LOOP(op##_i32, int32_t, int64_t, int32_t, YK__TO_I64, expression)
 #define BINARY_U8(op, expression)  BINARY_LOOP(op##_u8, uint8_t, int64_t, uint8_t, YK__TO_I64, expression)
-YK__REAL_BINARY(BINARY_F32, YK__F32)
-YK__REAL_BINARY(BINARY_F64, YK__F64)
+YK__VECTOR_BINARY(BINARY_F32, YK__F32)
+YK__VECTOR_BINARY(BINARY_F64, YK__F64)
+
+/* Divisions that leave a rest: pairs whose quotient is beyond the limit, infinities, NaN and zeros as divisors go to
+ * libm one by one; they are rare enough to be looked for. */
+#define DIVISION(op, S, T, ABS, LIMIT, near, any)                                                                      \
+    BINARY_LOOP(op##_near_##S, T, T, T, YK__TO_ITSELF, near)                                                           \
+    static void op##_##S(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)           \
+    {                                                                                                                  \
+        enum { PIECE = 512 };                                                                                          \
+        const T *left = a, *right = b;                                                                                 \
+        T *o = out;                                                                                                    \
+        for (int64_t i = 0; i < n; i += PIECE) {                                                                       \
+            int64_t end = n - i < PIECE ? n : i + PIECE;                                                               \
+            int32_t outside = 0;                                                                                       \
+            for (int64_t k = i; k < end; k++)                                                                          \
+                outside |= !(ABS(left[k]) < LIMIT * ABS(right[k]));                                                    \
+            if (!outside) {                                                                                            \
+                op##_near_##S(end - i, o + i, left + i, right + i, c, p);                                              \
+                continue;                                                                                              \
+            }                                                                                                          \
+            for (int64_t k = i; k < end; k++) {                                                                        \
+                T x = left[k], y = right[k];                                                                           \
+                o[k] = any;                                                                                            \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+#define DIVISIONS(S, T, ABS, LIMIT)                                                                                    \
+    DIVISION(FMOD, S, T, ABS, LIMIT, yk__rest_near_##S(x, y), fmod_##S(x, y))                                          \
+    DIVISION(REMAINDER, S, T, ABS, LIMIT, yk__remainder_by_##S(yk__rest_near_##S(x, y), y), yk__remainder_##S(x, y))   \
+    DIVISION(FLOOR_DIVIDE, S, T, ABS, LIMIT, yk__floor_divide_by_##S(yk__rest_near_##S(x, y), x, y),                   \
+             yk__floor_divide_##S(x, y))
+DIVISIONS(f32, float, fabsf, YK__QUOTIENT_LIMIT_F32)
+#if defined(__FMA__) || defined(__aarch64__)
+DIVISIONS(f64, double, fabs, YK__QUOTIENT_LIMIT_F64)
+#else /* a call for every element either way */
+YK__DIVIDING_BINARY(BINARY_F64, YK__F64)
+#endif
+
 YK__WHOLE_BINARY(BINARY_I64)
 YK__WHOLE_BINARY(BINARY_I32)
 YK__WHOLE_BINARY(BINARY_U8)
@@ -211,6 +248,34 @@ static yk_status binary(int device, yk__binary op, const yk__view *out, const yk
     return YK_OK;
 }
 
+#define TERNARY_LOOP(name, T, expression)                                                                              \
+    static void name(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)               \
+    {                                                                                                                  \
+        T value = (T)p[0];                                                                                             \
+        (void)value;                                                                                                   \
+        T *o = out;                                                                                                    \
+        const T *first = a, *second = b, *third = c;                                                                   \
+        YK__INDEPENDENT for (int64_t i = 0; i < n; i++)                                                                \
+        {                                                                                                              \
+            T x = first[i], y = second[i], z = third[i];                                                               \
+            o[i] = expression;                                                                                         \
+        }                                                                                                              \
+    }
+#define TERNARY_F32(op, expression) TERNARY_LOOP(op##_f32, float, expression)
+#define TERNARY_F64(op, expression) TERNARY_LOOP(op##_f64, double, expression)
+YK__REAL_TERNARY(TERNARY_F32, YK__F32)
+YK__REAL_TERNARY(TERNARY_F64, YK__F64)
+
+static yk_status ternary(int device, yk__ternary op, const yk__view *out, const yk__view *a, const yk__view *b,
+                         const yk__view *c, double value)
+{
+    static const yk__apply_fn of[][YK__DTYPES] = {YK__REAL_TERNARY(YK__ENTRY_F32, YK__F32)
+                                                      YK__REAL_TERNARY(YK__ENTRY_F64, YK__F64)};
+    const yk__view *views[] = {out, a, b, c};
+    yk__apply_views(device, of[op][out->dtype], 4, views, &value);
+    return YK_OK;
+}
+
 #define WHERE(name, T)                                                                                                 \
     static void name(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)               \
     {                                                                                                                  \
@@ -241,5 +306,6 @@ static yk_status where(int device, const yk__view *out, const yk__view *conditio
 void YK__ISA_NAME(yk__cpu_fill_binary)(yk__backend *table)
 {
     table->binary = binary;
+    table->ternary = ternary;
     table->where = where;
 }
