@@ -521,11 +521,12 @@ SOAK_FAULTS ?= $(SOAK)
 HOSTILE_TESTS := $(addprefix $(BUILD)/tests/,comm/hostile_test comm/hostile_ranks_test launch/hostile_launchers_test)
 soak: $(BUILD)/tests/soak/faults $(BUILD)/tests/checkpoint/group_kills_test $(BUILD)/tests/net/descriptors_test \
       $(BUILD)/tests/elastic/survive_test $(BUILD)/tests/launch/roles_test $(BUILD)/tests/observe/hangs_test \
-      $(BUILD)/tests/rpc/rpc_chaos_test $(BUILD)/examples/rl_cartpole $(HOSTILE_TESTS) $(BUILD)/yoke \
+      $(BUILD)/tests/rpc/rpc_chaos_test $(BUILD)/tests/rpc/rpc_publish_test $(BUILD)/examples/rl_cartpole $(HOSTILE_TESTS) $(BUILD)/yoke \
       $(BUILD)/bench/monitor
 	$(BUILD)/tests/soak/faults $(SOAK)
 	YOKE_CHAOS=$$((10 * $(SOAK))) YOKE_TEST_SEED=$$(date +%s) $(BUILD)/tests/rpc/rpc_chaos_test
 	YOKE_SHARED_MEMORY=0 YOKE_CHAOS=$(SOAK) YOKE_TEST_SEED=$$(date +%s) $(BUILD)/tests/rpc/rpc_chaos_test
+	YOKE_TEST_VERSIONS=$$((100 * $(SOAK))) $(BUILD)/tests/rpc/rpc_publish_test
 	YOKE=$(BUILD)/yoke bash tests/soak/starts.sh $(SOAK)
 	YOKE=$(BUILD)/yoke bash tests/soak/recipe_seeds.sh
 	YOKE=$(BUILD)/yoke bash tests/soak/cartpole.sh

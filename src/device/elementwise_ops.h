@@ -35,6 +35,8 @@
     X(THRESHOLD, x <= p0 ? p1 : x)                                                                                     \
     X(HARDSHRINK, F(fabs)(x) <= p0 ? 0 : x)                                                                            \
     X(SOFTSHRINK, x - (x < -p0 ? -p0 : YK__LESSER(x, p0)))                                                             \
+    X(REPLACE_INFINITY, x == INFINITY ? p0 : x == -INFINITY ? p1 : x)                                                  \
+    X(NAN_TO_NUM, x != x ? p0 : x > p1 ? p1 : x < -p1 ? -p1 : x)                                                       \
     X(CLAMP, x < p0 ? YK__LESSER(p0, p1) : YK__LESSER(x, p1))
 
 #define YK__REAL_UNARY(X, F)                                                                                           \
@@ -46,6 +48,11 @@
     X(TANH, F(yk__tanh)(x))                                                                                            \
     X(LOG1P, F(yk__log1p)(x))                                                                                          \
     X(EXPM1, F(yk__expm1)(x))                                                                                          \
+    X(ASIN, F(yk__asin)(x))                                                                                            \
+    X(ACOS, F(yk__acos)(x))                                                                                            \
+    X(ATANH, F(yk__atanh)(x))                                                                                          \
+    X(LOG2, F(yk__log2)(x))                                                                                            \
+    X(LOG10, F(yk__log10)(x))                                                                                          \
     X(ERF, F(yk__erf)(x))                                                                                              \
     X(SIGMOID, F(yk__sigmoid)(x))                                                                                      \
     X(GELU, F(yk__gelu)(x))                                                                                            \
@@ -64,6 +71,7 @@
 #define YK__REAL_UNARY_WITH_CALLS(X, F)                                                                                \
     X(SIN, F(yk__sin)(x))                                                                                              \
     X(COS, F(yk__cos)(x))                                                                                              \
+    X(TAN, F(yk__tan)(x))                                                                                              \
     X(POW_SCALAR, F(yk__pow)(x, p0))
 
 /* ---- integers, computed as i64; YK__WRAP(x) is x as an unsigned number, which wraps ---- */
@@ -117,7 +125,8 @@
     X(ELU_GRAD, y > 0 ? x : x * (alpha * F(yk__exp)(y)))                                                               \
     X(SMOOTH_L1, F(yk__smooth_l1)(x - y, alpha))                                                                       \
     X(SMOOTH_L1_GRAD, x * F(yk__smooth_l1_slope)(y, alpha))                                                            \
-    X(KL_DIV, (y == 0 ? 0 : y * F(yk__log)(y)) - y * x)
+    X(KL_DIV, (y == 0 ? 0 : y * F(yk__log)(y)) - y * x)                                                                \
+    X(LERP_NUMBER, F(fabs)(alpha) * 2 < 1 ? F(yk__fma)(alpha, y - x, x) : F(yk__fma)(alpha - 1, y - x, y))
 
 /* Operations that a loop of vectors cannot take unchanged. */
 #define YK__DIVIDING_BINARY(X, F)                                                                                      \
@@ -149,6 +158,12 @@
     X(GE, x >= y)                                                                                                      \
     X(AND, (x != 0) & (y != 0))                                                                                        \
     X(OR, (x != 0) | (y != 0))
+
+/* ---- of three numbers ---- */
+#define YK__REAL_TERNARY(X, F)                                                                                         \
+    X(LERP, F(fabs)(z) * 2 < 1 ? x + z * (y - x) : y + (z - 1) * (y - x))                                              \
+    X(ADDCMUL, x + value * y * z)                                                                                      \
+    X(ADDCDIV, x + value * y / z)
 
 #define YK__F32(f) f##_f32
 #define fabs_f32 fabsf
@@ -306,7 +321,11 @@ static inline const char *yk__unary_name(yk__unary op)
         "leaky_relu", "elu",
         "softplus",   "softplus_backward",
         "threshold",  "hardshrink",
-        "softshrink", "sign",
+        "softshrink", "tan",
+        "asin",       "acos",
+        "atanh",      "log2",
+        "log10",      "replace_infinity",
+        "nan_to_num", "sign",
         "floor",      "ceil",
         "round",      "logical_not",
         "isfinite",   "add",
@@ -341,6 +360,7 @@ static inline const char *yk__binary_name(yk__binary op)
         "logical_or",
         "smooth_l1_loss",
         "kl_div",
+        "lerp",
         "relu_backward",
         "tanh_backward",
         "sigmoid_backward",

@@ -48,6 +48,8 @@ typedef enum yk__unary {
     YK__SOFTPLUS /* log(1 + e^(p0 x)) / p0, x where p0 x > p1 */, YK__SOFTPLUS_SLOPE /* its derivative */,
     YK__THRESHOLD /* p1 up to p0 */, YK__HARDSHRINK /* 0 where |x| <= p0 */,
     YK__SOFTSHRINK /* x nearer to 0 by p0, but not past it */,
+    YK__TAN, YK__ASIN, YK__ACOS, YK__ATANH, YK__LOG2, YK__LOG10,
+    YK__REPLACE_INFINITY /* by p0, -infinity by p1 */, YK__NAN_TO_NUM /* p0 for NaN, others to [-p1, p1] */,
     YK__SIGN, YK__FLOOR, YK__CEIL, YK__ROUND /* half to even */, YK__LOGICAL_NOT /* any dtype to bool */,
     YK__IS_FINITE /* float to bool */,
     YK__ADD_SCALAR /* x + p0 */, YK__MUL_SCALAR /* x * p0 */, YK__POW_SCALAR /* x ^ p0 */, YK__CLAMP /* to [p0, p1] */
@@ -60,6 +62,7 @@ typedef enum yk__binary {
     YK__EQ, YK__NE, YK__LT, YK__LE, YK__GT, YK__GE, YK__AND, YK__OR, /* out is bool */
     /* losses of each element: d = a - b, d^2 / (2 alpha) up to |d| = alpha and |d| - alpha / 2 beyond; b log b - b a */
     YK__SMOOTH_L1, YK__KL_DIV,
+    YK__LERP_NUMBER /* a + alpha (b - a), from the end that is nearer */,
     /* gradients: a is the gradient of the output, b what the op kept */
     YK__RELU_GRAD /* b = out */, YK__TANH_GRAD /* b = out */, YK__SIGMOID_GRAD /* b = out */, YK__GELU_GRAD /* b = x */,
     YK__GELU_TANH_GRAD, YK__SILU_GRAD, YK__MISH_GRAD, YK__LOG_SIGMOID_GRAD, YK__HARDSWISH_GRAD, YK__HARDSIGMOID_GRAD,
@@ -68,6 +71,12 @@ typedef enum yk__binary {
     YK__SMOOTH_L1_GRAD /* b = d */,
     YK__ABS_GRAD /* b = x */
 } yk__binary;
+
+typedef enum yk__ternary {
+    YK__LERP,    /* a + c (b - a), from the end that is nearer */
+    YK__ADDCMUL, /* a + value b c */
+    YK__ADDCDIV  /* a + value b / c */
+} yk__ternary;
 
 typedef enum yk__reduce {
     YK__SUM, YK__MEAN, YK__PROD, YK__AMAX, YK__AMIN, YK__ANY, YK__ALL, /* any and all: out is bool */

@@ -243,13 +243,9 @@ YK__SCALAR float yk__cos_f32(float x)
     return fabsf(x) <= YK__TRIG_LIMIT ? yk__cos_near_f32(x) : cosf(x);
 }
 
-/*
- * x^y in double: |x| = 2^k m, log2(m) from s = (m - 1) / (m + 1); then 2^t, t = y log2(|x|), is rounded to float once.
- * Special cases are put right by selection, as C99's annex F says.
- */
-YK__SCALAR float yk__pow_f32(float x, float y)
+/* log2(a) of a finite a > 0, in double: a = 2^k m, log2(m) from s = (m - 1) / (m + 1). */
+YK__SCALAR double yk__log2_wide(float a)
 {
-    float a = fabsf(x);
     float scaled = a < FLT_MIN ? a * 0x1p25f : a;
     float shift = a < FLT_MIN ? 25.0f : 0.0f;
     uint32_t bits = yk__bits_of(scaled);
@@ -261,7 +257,36 @@ YK__SCALAR float yk__pow_f32(float x, float y)
     q = yk__fma_f64(q, z, 0x1.27777fe8f7afbp-1);
     q = yk__fma_f64(q, z, 0x1.ec709d12cf29cp-1);
     q = yk__fma_f64(q, z, 0x1.71547652bedf3p+1);
-    double log2 = yk__fma_f64(q, s, (double)((float)k - shift));
+    return yk__fma_f64(q, s, (double)((float)k - shift));
+}
+
+/* Rounded from double once, so that whole logarithms are whole. */
+YK__SCALAR float yk__log_of_base(float x, double factor)
+{
+    float y = (float)(yk__log2_wide(x) * factor);
+    y = x < INFINITY ? y : x;
+    float outside = x == 0.0f ? -INFINITY : NAN;
+    return x > 0.0f ? y : outside;
+}
+
+YK__SCALAR float yk__log2_f32(float x)
+{
+    return yk__log_of_base(x, 1.0);
+}
+
+YK__SCALAR float yk__log10_f32(float x)
+{
+    return yk__log_of_base(x, 0x1.34413509f79ffp-2);
+}
+
+/*
+ * x^y in double: 2^t, t = y log2(|x|), is rounded to float once. Special cases are put right by selection, as C99's
+ * annex F says.
+ */
+YK__SCALAR float yk__pow_f32(float x, float y)
+{
+    float a = fabsf(x);
+    double log2 = yk__log2_wide(a);
     double t = (double)y * log2;
     t = t < -160.0 ? -160.0 : t;
     t = t > 130.0 ? 130.0 : t;
@@ -396,14 +421,8 @@ YK__SCALAR float yk__erf_f32(float x)
 }
 
 /* atan2, computed as in yk__atan2_f64, which explains it. */
-YK__SCALAR float yk__atan2_f32(float y, float x)
+YK__SCALAR float yk__angle_f32(float small, float great, bool steep, bool left)
 {
-    float a = fabsf(y), b = fabsf(x);
-    bool steep = a > b, left = copysignf(1.0f, x) < 0.0f;
-    float small = steep ? b : a, great = steep ? a : b;
-    float scale = great > 0x1p100f ? 0x1p-30f : 1.0f;
-    small = great == INFINITY ? (small == INFINITY ? 1.0f : 0.0f) : small * scale;
-    great = great == INFINITY ? 1.0f : great * scale;
     bool middle = small > 0.5f * great;
     float over = middle ? small - great : small, under = middle ? small + great : great;
     float t = small == 0.0f ? 0.0f : over / under, z = t * t;
@@ -416,9 +435,44 @@ YK__SCALAR float yk__atan2_f32(float y, float x)
     float sign = steep != left ? -1.0f : 1.0f;
     float eighths = (steep ? 2.0f : left ? 4.0f : 0.0f) + (middle ? sign : 0.0f);
     float low = YK__FMA(t * z, q, sign * eighths * 0x1.54442ep-21f);
-    float angle = YK__FMA(sign, t + low, eighths * 0x1.921fap-1f);
+    return YK__FMA(sign, t + low, eighths * 0x1.921fap-1f);
+}
+
+YK__SCALAR float yk__atan2_f32(float y, float x)
+{
+    float a = fabsf(y), b = fabsf(x);
+    bool steep = a > b, left = copysignf(1.0f, x) < 0.0f;
+    float small = steep ? b : a, great = steep ? a : b;
+    float scale = great > 0x1p100f ? 0x1p-30f : 1.0f;
+    small = great == INFINITY ? (small == INFINITY ? 1.0f : 0.0f) : small * scale;
+    great = great == INFINITY ? 1.0f : great * scale;
+    float angle = yk__angle_f32(small, great, steep, left);
     angle = x != x || y != y ? x + y : angle;
     return copysignf(angle, y);
+}
+
+/* The angles of (sqrt(1 - x^2), x) and (x, sqrt(1 - x^2)); NaN outside [-1, 1]. */
+YK__SCALAR float yk__asin_f32(float x)
+{
+    float a = fabsf(x), side = sqrtf((1.0f - x) * (1.0f + x));
+    bool steep = a > side;
+    float angle = yk__angle_f32(steep ? side : a, steep ? a : side, steep, false);
+    return side >= 0.0f ? copysignf(angle, x) : NAN;
+}
+
+YK__SCALAR float yk__acos_f32(float x)
+{
+    float a = fabsf(x), side = sqrtf((1.0f - x) * (1.0f + x));
+    bool steep = side > a;
+    float angle = yk__angle_f32(steep ? a : side, steep ? side : a, steep, copysignf(1.0f, x) < 0.0f);
+    return side >= 0.0f ? angle : NAN;
+}
+
+/* log((1 + x) / (1 - x)) / 2 = log1p(2 |x| / (1 - |x|)) / 2, odd. */
+YK__SCALAR float yk__atanh_f32(float x)
+{
+    float a = fabsf(x);
+    return copysignf(0.5f * yk__log1p_f32(2.0f * a / (1.0f - a)), x);
 }
 
 /* Box and Muller (1958): a radius from the first word, an angle from the second. */
@@ -444,6 +498,17 @@ YK__SCALAR float yk__standard_normal_f32(uint32_t first, uint32_t second)
     float cosine = quarter & 1 ? s : c;
     cosine = (quarter + 1) & 2 ? -cosine : cosine;
     return radius * cosine;
+}
+
+/* The tangent, for |x| <= YK__TRIG_LIMIT, and of any x. */
+YK__SCALAR float yk__tan_near_f32(float x)
+{
+    return yk__sin_near_f32(x) / yk__cos_near_f32(x);
+}
+
+YK__SCALAR float yk__tan_f32(float x)
+{
+    return yk__sin_f32(x) / yk__cos_f32(x);
 }
 
 /*

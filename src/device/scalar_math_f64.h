@@ -221,12 +221,11 @@ YK__SCALAR double yk__standard_normal_f64(const uint32_t words[4])
 }
 
 /*
- * x^y = 2^(y log2(|x|)), with the logarithm in two parts, 68 bits of it: |x| = 2^k m, s = (m - 1) / (m + 1), and log(m)
- * = 2/3 s (3 + s^2 + s^4 P(s^2)). Special cases are put right by selection, as C99's annex F says.
+ * log2(a) of a finite a > 0 in two parts, 68 bits of it, the first of 26: a = 2^k m, s = (m - 1) / (m + 1), and log(m)
+ * = 2/3 s (3 + s^2 + s^4 P(s^2)).
  */
-YK__SCALAR double yk__pow_f64(double x, double y)
+YK__SCALAR void yk__log2_parts(double a, double *high, double *low)
 {
-    double a = fabs(x);
     double scaled = a < DBL_MIN ? a * 0x1p54 : a;
     double shift = a < DBL_MIN ? 54.0 : 0.0;
     double k, m = yk__log_split(scaled, &k);
@@ -246,7 +245,38 @@ YK__SCALAR double yk__pow_f64(double x, double y)
     double u = s_high * t_high, v = s_low * t_high + t_low * s;
     double p_high = yk__upper(u + v), p_low = v - (p_high - u);
     double l = 0x1.ec709d8p-1 * p_high, rest = 0x1.0e80ff5d27f05p-27 * p_high + 0x1.ec709dc3a03fdp-1 * p_low;
-    double log_high = yk__upper(l + rest + k), log_low = rest - ((log_high - k) - l);
+    double log_high = yk__upper(l + rest + k);
+    *high = log_high;
+    *low = rest - ((log_high - k) - l);
+}
+
+/* Rounded once, so that whole logarithms are whole: y is the logarithm of a finite x > 0. */
+YK__SCALAR double yk__log_edges(double x, double y)
+{
+    y = x < (double)INFINITY ? y : x;
+    double outside = x == 0.0 ? -(double)INFINITY : (double)NAN;
+    return x > 0.0 ? y : outside;
+}
+
+YK__SCALAR double yk__log2_f64(double x)
+{
+    double high, low;
+    yk__log2_parts(x, &high, &low);
+    return yk__log_edges(x, high + low);
+}
+
+YK__SCALAR double yk__log10_f64(double x)
+{
+    double high, low;
+    yk__log2_parts(x, &high, &low);
+    return yk__log_edges(x, high * 0x1.3441350000000p-2 + (high * 0x1.3ef3fde623e25p-31 + low * 0x1.34413509f79ffp-2));
+}
+
+/* x^y = 2^(y log2(|x|)). Special cases are put right by selection, as C99's annex F says. */
+YK__SCALAR double yk__pow_f64(double x, double y)
+{
+    double a = fabs(x), log_high, log_low;
+    yk__log2_parts(a, &log_high, &log_low);
     /* An exponent of more than 2^65 decides as one of 2^65 does: log2(|x|) is 0 or at least 2^-53. */
     double power = y > 0x1p65 ? 0x1p65 : y;
     power = power < -0x1p65 ? -0x1p65 : power;
@@ -373,15 +403,8 @@ YK__SCALAR double yk__gelu_grad_f64(double x)
  * over their sum, whose angle is less by pi/4. The angle is then a multiple of pi/4, in two parts, plus or minus
  * atan(t).
  */
-YK__SCALAR double yk__atan2_f64(double y, double x)
+YK__SCALAR double yk__angle_f64(double small, double great, bool steep, bool left)
 {
-    double a = fabs(y), b = fabs(x);
-    bool steep = a > b, left = copysign(1.0, x) < 0.0;
-    double small = steep ? b : a, great = steep ? a : b;
-    /* The scale keeps their sum from overflowing. */
-    double scale = great > 0x1p1000 ? 0x1p-60 : 1.0;
-    small = great == (double)INFINITY ? (small == (double)INFINITY ? 1.0 : 0.0) : small * scale;
-    great = great == (double)INFINITY ? 1.0 : great * scale;
     bool middle = small > 0.5 * great;
     double over = middle ? small - great : small, under = middle ? small + great : great;
     double t = small == 0.0 ? 0.0 : over / under, z = t * t;
@@ -393,9 +416,56 @@ YK__SCALAR double yk__atan2_f64(double y, double x)
         z8 * YK__POLY4(z, z2, -0x1.a43fb9827c416p-5, 0x1.58a6d53e916bep-5, -0x1.c68b0a36c464cp-6, 0x1.521c4c7aeea46p-7);
     double sign = steep != left ? -1.0 : 1.0;
     double eighths = (steep ? 2.0 : left ? 4.0 : 0.0) + (middle ? sign : 0.0);
-    double angle = eighths * 0x1.921fb54442d18p-1 + sign * (t + (t * z * q + sign * eighths * 0x1.1a62633145c07p-55));
+    return eighths * 0x1.921fb54442d18p-1 + sign * (t + (t * z * q + sign * eighths * 0x1.1a62633145c07p-55));
+}
+
+YK__SCALAR double yk__atan2_f64(double y, double x)
+{
+    double a = fabs(y), b = fabs(x);
+    bool steep = a > b, left = copysign(1.0, x) < 0.0;
+    double small = steep ? b : a, great = steep ? a : b;
+    /* The scale keeps their sum from overflowing. */
+    double scale = great > 0x1p1000 ? 0x1p-60 : 1.0;
+    small = great == (double)INFINITY ? (small == (double)INFINITY ? 1.0 : 0.0) : small * scale;
+    great = great == (double)INFINITY ? 1.0 : great * scale;
+    double angle = yk__angle_f64(small, great, steep, left);
     angle = x != x || y != y ? x + y : angle;
     return copysign(angle, y);
+}
+
+/* The angles of (sqrt(1 - x^2), x) and (x, sqrt(1 - x^2)); NaN outside [-1, 1]. */
+YK__SCALAR double yk__asin_f64(double x)
+{
+    double a = fabs(x), side = sqrt((1.0 - x) * (1.0 + x));
+    bool steep = a > side;
+    double angle = yk__angle_f64(steep ? side : a, steep ? a : side, steep, false);
+    return side >= 0.0 ? copysign(angle, x) : (double)NAN;
+}
+
+YK__SCALAR double yk__acos_f64(double x)
+{
+    double a = fabs(x), side = sqrt((1.0 - x) * (1.0 + x));
+    bool steep = side > a;
+    double angle = yk__angle_f64(steep ? a : side, steep ? side : a, steep, copysign(1.0, x) < 0.0);
+    return side >= 0.0 ? angle : (double)NAN;
+}
+
+/* log((1 + x) / (1 - x)) / 2 = log1p(2 |x| / (1 - |x|)) / 2, odd. */
+YK__SCALAR double yk__atanh_f64(double x)
+{
+    double a = fabs(x);
+    return copysign(0.5 * yk__log1p_f64(2.0 * a / (1.0 - a)), x);
+}
+
+/* The tangent, for |x| <= YK__TRIG_LIMIT_F64, and of any x. */
+YK__SCALAR double yk__tan_near_f64(double x)
+{
+    return yk__sin_near_f64(x) / yk__cos_near_f64(x);
+}
+
+YK__SCALAR double yk__tan_f64(double x)
+{
+    return yk__sin_f64(x) / yk__cos_f64(x);
 }
 
 #endif

@@ -328,6 +328,27 @@ typedef struct yk__backend {
     /* n pixels of three bytes to three planes that are `plane` bytes apart. */
     void (*split_pixels)(const unsigned char *from, int64_t n, unsigned char *to, int64_t plane);
     void (*resample)(const yk__resample *r);
+
+    /* ---- operations that a backend may lack: they are composed of others there ---- */
+    /* out = op(a, b, c, value) of each element; f32 or f64. */
+    yk_status (*ternary)(int device, yk__ternary op, const yk__view *out, const yk__view *a, const yk__view *b,
+                         const yk__view *c, double value);
+    /* multilabel_margin_loss, of x (N,C), f32 or f64, and label (N,C), i64, whose rows end with the first negative one:
+     * loss (N), the sum over the labels t of a row and the classes d that are none of them of max(0, 1 - x_t + x_d)
+     * over C, or its derivative slope (N,C) by x; either may be NULL. Labels below C were checked. */
+    yk_status (*label_margins)(int device, const yk__view *loss, const yk__view *slope, const yk__view *x,
+                               const yk__view *label);
+    /* The positions of maxima: which (rows,P), i64, holds for each of P windows the index, within a row of x, of its
+     * first maximum, or of its first NaN. x (rows,D,H,W) and from (rows,M), i64, have no gaps; a window is kernel[k]
+     * elements along axis k, and begins at from[row][i] along the depth, at the next windows[0] + j along the height,
+     * and so on; P is the product of windows. */
+    yk_status (*window_maxima)(int device, const yk__view *which, const yk__view *x, const yk__view *from,
+                               const int64_t windows[3], const int64_t kernel[3]);
+    /* out (B,D), of rows of weight (V,D), f32 or f64: the sum of those that index (M), i64, names from ends[b - 1], or
+     * 0, up to ends[b], i64 (B), but of those that it names by padding_idx (-1: none); over their number where `mean`.
+     */
+    yk_status (*embedding_bag)(int device, const yk__view *out, const yk__view *weight, const yk__view *index,
+                               const yk__view *ends, int64_t padding_idx, bool mean);
 } yk__backend;
 
 /* The backends that are loaded. (backend.c) */

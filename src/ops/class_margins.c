@@ -90,14 +90,39 @@ static int64_t longest_list(yk_tensor *counted)
     return most > 1 ? most : 1;
 }
 
+/* The loss of each row by a kernel, or its derivative; one reference. */
+static yk_tensor *margins_raw(yk_tensor *x, yk_tensor *label, bool derivative)
+{
+    yk_tensor *out = yk__tensor_new(derivative ? 2 : 1, x->shape, NULL, (yk_dtype)x->dtype, yk__device_of(x));
+    if (!out || !out->numel)
+        return out;
+    yk__view vo = yk__view_of(out), vx = yk__view_of(x), vl = yk__view_of(label);
+    return yk__tensor_if_ok(out,
+                            YK__SLOT(x, label_margins, derivative ? NULL : &vo, derivative ? &vo : NULL, &vx, &vl));
+}
+
+/* The loss is made of straight lines: its derivative has none of its own. */
+static void margins_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    yk_tensor *x = yk__saved_in_graph(node, 0), *label = yk__saved_in_graph(node, 1);
+    yk_tensor *slope = x && label ? yk__scope_own(margins_raw(x, label, true)) : NULL;
+    grads[0] = slope ? yk_mul(yk_unsqueeze(gouts[0], 1), slope) : NULL;
+}
+
 static yk_tensor *multilabel_margin(yk_tensor *x, yk_tensor *target, yk_reduction reduction)
 {
+    static const yk__op op = {.name = "multilabel_margin_loss", .recorded = margins_recorded};
     static const int pairs[2] = {1, 2};
     bool row = x->ndim == 1;
     yk_tensor *wide = yk__recorded_wide(row ? yk_unsqueeze(x, 0) : x);
     yk_tensor *label = yk_cast(row ? yk_unsqueeze(target, 0) : target, YK_I64);
     if (!wide || !label)
         return NULL;
+    if (yk__backend_for(wide)->label_margins && !yk__listening) {
+        yk_tensor *both[2] = {wide, label};
+        yk_tensor *each = yk__record(margins_raw(wide, label, false), &op, 2, both, 2, both, NULL, 0);
+        return of_rows(each, reduction, row, (yk_dtype)x->dtype);
+    }
     const int64_t rows = wide->shape[0], classes = wide->shape[1];
     yk_tensor *counted = yk_gt_scalar(yk_cumprod(yk_cast(yk_ge_scalar(label, 0), YK_I64), 1), 0);
     yk_tensor *none = yk__recorded_number(label, (double)classes);

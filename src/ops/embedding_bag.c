@@ -1,9 +1,10 @@
 /*
  * embedding_bag.c - means, sums and maxima of rows of a table. Layer: ops.
  *
- * The rows are looked up by yk_embedding, which knows gradients by rows, and added up by the number of the bag that
- * each is in; maxima are taken over bags that are filled up to the longest one. Rows of the padding are 0 in a sum, and
- * -INFINITY in a maximum.
+ * A kernel adds up the rows of each bag, where the device has it. Else, and for what it does not know, they are looked
+ * up by yk_embedding, which knows gradients by rows, and added up by the number of the bag that each is in; maxima are
+ * taken over bags that are filled up to the longest one. Rows of the padding are 0 in a sum, and -INFINITY in a
+ * maximum.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -151,16 +152,74 @@ static int64_t longest_of(yk_tensor *offsets, int64_t length)
     return most;
 }
 
+/* ---- sums and means by a kernel ---- */
+
+typedef struct bag_context {
+    yk__tensor_spec weight;
+    int64_t padding;
+    bool mean;
+} bag_context;
+
+/* Each row that was summed gets the gradient of its bag, over the number of rows where they are means. */
+static void summed_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const bag_context *c = yk__context(node);
+    yk_tensor *list = yk__saved_in_graph(node, 1), *ends = yk__saved_in_graph(node, 2), *g = gouts[0];
+    if (!list || !ends)
+        return;
+    yk_device device = yk__device_of(list);
+    yk_tensor *positions = yk__scope_own(yk__raw_positions(list->shape[0], 1, device));
+    yk_tensor *bag = yk_searchsorted(ends, positions, true);
+    yk_tensor *kept = c->padding >= 0 ? yk_ne_scalar(list, (double)c->padding) : NULL;
+    if (c->mean) {
+        const yk_tensor_options like = *YK_OPTIONS(yk_tensor_options, .dtype = (yk_dtype)g->dtype, .device = device);
+        yk_tensor *ones = yk_ones(1, list->shape, &like), *none = yk_zeros(1, ends->shape, &like);
+        yk_tensor *count = yk_index_add_(none, 0, bag, kept ? yk__recorded_where(kept, ones) : ones, 1);
+        g = yk_div(g, yk_unsqueeze(yk_clamp(count, 1, INFINITY), 1));
+    }
+    yk_tensor *rows = yk_index_select(g, 0, bag);
+    if (kept)
+        rows = yk__recorded_where(yk_unsqueeze(kept, 1), rows);
+    grads[0] = yk_index_add_(yk__recorded_zeros(&c->weight, device), 0, list, rows, 1);
+}
+
+/* True if a kernel makes the result, whose gradient then has the whole table's size. */
+static bool summed_at_once(yk_tensor *weight, const yk_embedding_bag_options *o)
+{
+    return o->mode != YK_BAG_MAX && !o->sparse && !o->per_sample_weights && !yk__listening &&
+           !yk__is_half((yk_dtype)weight->dtype) && yk__backend_for(weight)->embedding_bag;
+}
+
+static yk_tensor *summed(const bags *b, yk_tensor *weight, int64_t padding, bool mean)
+{
+    static const yk__op op = {.name = "embedding_bag", .recorded = summed_recorded};
+    const int64_t shape[2] = {b->count, weight->shape[1]}, all = b->list->shape[0];
+    yk_tensor *last = yk_full(YK_SHAPE(1), (double)all,
+                              YK_OPTIONS(yk_tensor_options, .dtype = YK_I64, .device = yk__device_of(weight)));
+    yk_tensor *ends = last;
+    if (!b->offsets) {
+        ends = yk_arange(1, (double)b->count + 1, 1,
+                         YK_OPTIONS(yk_tensor_options, .dtype = YK_I64, .device = yk__device_of(weight)));
+        ends = yk_mul_scalar(ends, (double)b->length);
+    } else if (b->count != 1) {
+        ends = b->count ? yk_cat((yk_tensor *[]){yk_narrow(b->offsets, 0, 1, b->count - 1), last}, 2, 0) : b->offsets;
+    }
+    yk_tensor *out = ends ? yk__tensor_new(2, shape, NULL, (yk_dtype)weight->dtype, yk__device_of(weight)) : NULL;
+    if (out && out->numel) {
+        yk__view vo = yk__view_of(out), vw = yk__view_of(weight), vi = yk__view_of(b->list), ve = yk__view_of(ends);
+        out = yk__tensor_if_ok(out, YK__SLOT(out, embedding_bag, &vo, &vw, &vi, &ve, padding, mean));
+    }
+    bag_context c = {yk__spec_of(weight), padding, mean};
+    yk_tensor *inputs[3] = {weight, b->list, ends};
+    return yk__record(out, &op, 3, inputs, 3, (yk_tensor *[]){NULL, b->list, ends}, &c, sizeof(c));
+}
+
 static yk_tensor *bagged(yk_tensor *index, yk_tensor *weight, const yk_embedding_bag_options *o, int64_t padding)
 {
     const int64_t all = index->numel;
     bags b = {.list = yk_cast(yk_reshape(index, 1, &all), YK_I64), .count = index->shape[0]};
-    yk_tensor *rows = o->sparse ? yk_embedding_sparse(b.list, weight, padding) : yk_embedding(b.list, weight, padding);
-    rows = yk__recorded_wide(rows);
-    if (!rows)
+    if (!b.list)
         return NULL;
-    if (padding >= 0)
-        b.kept = yk_ne_scalar(b.list, (double)padding);
     if (index->ndim == 2) {
         b.length = index->shape[1];
     } else {
@@ -171,6 +230,14 @@ static yk_tensor *bagged(yk_tensor *index, yk_tensor *weight, const yk_embedding
         if (!b.offsets || (o->mode == YK_BAG_MAX && (b.length = longest_of(b.offsets, all)) < 0))
             return NULL;
     }
+    if (summed_at_once(weight, o))
+        return summed(&b, weight, padding, o->mode == YK_BAG_MEAN);
+    yk_tensor *rows = o->sparse ? yk_embedding_sparse(b.list, weight, padding) : yk_embedding(b.list, weight, padding);
+    rows = yk__recorded_wide(rows);
+    if (!rows)
+        return NULL;
+    if (padding >= 0)
+        b.kept = yk_ne_scalar(b.list, (double)padding);
     yk_tensor *out = NULL;
     if (o->mode == YK_BAG_MAX) {
         out = maxima_of(&b, rows);

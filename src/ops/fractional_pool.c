@@ -1,9 +1,10 @@
 /*
- * fractional_pool.c - maxima of windows at places that random numbers give. Layer: ops.
+ * fractional_pool.c - maxima of windows at positions that random numbers give. Layer: ops.
  *
  * Window i along an axis begins at floor((i + u) a) - floor(u a), with u the channel's random number and a the input's
- * size less the kernel over the number of windows less 1; the last one ends with the input. The elements of all windows
- * are gathered, so that what is known of gathering and of maxima gives the gradients.
+ * size less the kernel over the number of windows less 1; the last one ends with the input. Maxima are gathered from
+ * where a kernel found them, or from the elements of all windows, which were gathered first: what is known of gathering
+ * gives the gradients.
  */
 #include <math.h>
 
@@ -50,8 +51,8 @@ static yk_tensor *numbers(int64_t n, yk_dtype dtype, yk_device device)
     return yk_cast(yk__scope_own(yk__raw_positions(n, 1, device)), dtype);
 }
 
-/* The elements (rows, windows, kernel) along one axis that windows take; u (rows) are the random numbers. */
-static yk_tensor *window_elements(yk_tensor *u, int64_t size, int64_t windows, int64_t kernel)
+/* The first elements (rows, windows) along one axis that windows take; u (rows) are the random numbers. */
+static yk_tensor *window_starts(yk_tensor *u, int64_t size, int64_t windows, int64_t kernel)
 {
     if (!u)
         return NULL;
@@ -70,7 +71,34 @@ static yk_tensor *window_elements(yk_tensor *u, int64_t size, int64_t windows, i
         yk_full(2, shape, (double)(size - kernel), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64, .device = device));
     if (windows > 1)
         from = yk_cat((yk_tensor *[]){from, last}, 2, 1);
-    return yk_add(yk_unsqueeze(windows > 1 ? from : last, 2), numbers(kernel, YK_I64, device));
+    return windows > 1 ? from : last;
+}
+
+/* All that they take (rows, windows, kernel). */
+static yk_tensor *window_elements(yk_tensor *starts, int64_t kernel)
+{
+    return starts ? yk_add(yk_unsqueeze(starts, 2), numbers(kernel, YK_I64, yk__device_of(starts))) : NULL;
+}
+
+/* The positions (rows, windows) of maxima by a kernel, in rows of x; along[i] are the first elements along axis i. One
+ * reference. */
+static yk_tensor *positions_of(yk_tensor *x, int axes, const int64_t *kernel, const int64_t *sizes, yk_tensor **along)
+{
+    int64_t shape[4] = {along[0]->shape[0], 1, 1, 1}, windows[3] = {1, 1, 1}, reach[3] = {1, 1, 1};
+    yk_tensor *from = yk_zeros(2, (int64_t[]){shape[0], AXES - axes},
+                               YK_OPTIONS(yk_tensor_options, .dtype = YK_I64, .device = yk__device_of(x)));
+    for (int i = 0; i < axes; i++) {
+        int axis = AXES - axes + i;
+        shape[1 + axis] = x->shape[x->ndim - axes + i], windows[axis] = sizes[i], reach[axis] = kernel[i];
+        from = yk_cat((yk_tensor *[]){from, along[i]}, 2, 1);
+    }
+    yk_tensor *rows = from ? yk_contiguous(yk_reshape(x, 4, shape)) : NULL;
+    const int64_t positions[2] = {shape[0], windows[0] * windows[1] * windows[2]};
+    yk_tensor *which = rows ? yk__tensor_new(2, positions, NULL, YK_I64, yk__device_of(x)) : NULL;
+    if (!which || !which->numel)
+        return which;
+    yk__view vw = yk__view_of(which), vx = yk__view_of(rows), vf = yk__view_of(from);
+    return yk__tensor_if_ok(which, YK__SLOT(which, window_maxima, &vw, &vx, &vf, windows, reach));
 }
 
 /* The maxima (rows, windows) of x seen as (rows, elements), in the shape of the result. */
@@ -93,32 +121,46 @@ static yk_tensor *pooled(yk_tensor *x, int axes, const yk_fractional_max_pool_op
             : yk_rand(2, sampled,
                       YK_OPTIONS(yk_tensor_options, .dtype = (yk_dtype)wide->dtype, .device = yk__device_of(x)));
     samples = samples ? yk_reshape(samples, 2, sampled) : NULL;
-    /* The first number of two is that of the last axis. */
+    yk_tensor *along[AXES] = {NULL}, *most = NULL, *positions = NULL;
     for (int i = 0; i < axes; i++) {
         int64_t size = x->shape[x->ndim - axes + i];
-        yk_tensor *along = window_elements(yk_select(samples, 1, axes == 2 ? 1 - i : i), size, sizes[i], o->kernel[i]);
-        if (!along)
+        /* The first number of two is that of the last axis. */
+        along[i] = window_starts(yk_select(samples, 1, axes == 2 ? 1 - i : i), size, sizes[i], o->kernel[i]);
+        if (!along[i])
             return NULL;
-        /* (rows, windows, kernel) before, with (rows, sizes[i], kernel[i]) within each. */
-        if (at) {
-            const int64_t outer[5] = {rows, windows, 1, kernel, 1}, inner[5] = {rows, 1, sizes[i], 1, o->kernel[i]};
-            at = yk_add(yk_mul_scalar(yk_reshape(at, 5, outer), (double)size), yk_reshape(along, 5, inner));
-        } else {
-            at = along;
-        }
-        windows *= sizes[i], kernel *= o->kernel[i], elements *= size;
-        at = yk_reshape(at, 3, (int64_t[]){rows, windows, kernel});
+        elements *= size;
     }
-    const int64_t flat[2] = {rows, windows * kernel}, whole[2] = {rows, elements};
-    at = yk_reshape(at, 2, flat);
-    yk_tensor *taken =
-        yk_reshape(yk_gather_dim(yk_reshape(wide, 2, whole), 1, at), 3, (int64_t[]){rows, windows, kernel});
-    yk_tensor *which = NULL, *most = yk_max_dim(taken, 2, true, &which);
+    const int64_t whole[2] = {rows, elements};
+    if (yk__backend_for(x)->window_maxima && !yk__listening) {
+        bool before = yk_no_grad_begin();
+        positions = yk__scope_own(positions_of(wide, axes, o->kernel, sizes, along));
+        yk_no_grad_end(before);
+        most = positions ? yk_gather_dim(yk_reshape(wide, 2, whole), 1, positions) : NULL;
+    } else {
+        for (int i = 0; i < axes; i++) {
+            yk_tensor *taken = window_elements(along[i], o->kernel[i]);
+            /* (rows, windows, kernel) before, with (rows, sizes[i], kernel[i]) within each. */
+            if (at && taken) {
+                const int64_t outer[5] = {rows, windows, 1, kernel, 1}, inner[5] = {rows, 1, sizes[i], 1, o->kernel[i]};
+                const double size = (double)x->shape[x->ndim - axes + i];
+                at = yk_add(yk_mul_scalar(yk_reshape(at, 5, outer), size), yk_reshape(taken, 5, inner));
+            } else {
+                at = taken;
+            }
+            windows *= sizes[i], kernel *= o->kernel[i];
+            at = yk_reshape(at, 3, (int64_t[]){rows, windows, kernel});
+        }
+        const int64_t flat[2] = {rows, windows * kernel};
+        yk_tensor *list = yk_reshape(at, 2, flat), *which = NULL;
+        yk_tensor *taken =
+            yk_reshape(yk_gather_dim(yk_reshape(wide, 2, whole), 1, list), 3, (int64_t[]){rows, windows, kernel});
+        most = yk_max_dim(taken, 2, true, &which);
+        positions = most && indices ? yk_gather_dim(at, 2, which) : NULL;
+    }
     if (!most)
         return NULL;
     if (indices) {
-        yk_tensor *found = yk_gather_dim(yk_reshape(at, 3, (int64_t[]){rows, windows, kernel}), 2, which);
-        *indices = found ? yk_reshape(found, x->ndim, shape) : NULL;
+        *indices = positions ? yk_reshape(positions, x->ndim, shape) : NULL;
         if (!*indices)
             return NULL;
     }

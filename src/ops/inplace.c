@@ -557,6 +557,18 @@ static bool three_begin(const char *name, yk_tensor *x, yk_tensor *a, yk_tensor 
     return are_there(name, 3, inputs) && !yk__in_place_begin(name, x, 3, inputs);
 }
 
+/* True if a kernel may read a and b of x's form while it writes over x. */
+static bool in_one_pass(yk_tensor *x, yk_tensor *a, yk_tensor *b)
+{
+    yk_tensor *of[3] = {x, a, b};
+    if (!at_once(x, 3, of) || !yk__has_ternary(x))
+        return false;
+    for (int i = 1; i < 3; i++)
+        if (of[i]->dtype != x->dtype || !yk_same_shape(of[i], x) || (of[i] != x && of[i]->storage == x->storage))
+            return false;
+    return yk_device_equal(yk__device_of(x), yk__device_of(a)) && yk_device_equal(yk__device_of(x), yk__device_of(b));
+}
+
 /* x += (value a) f b by kernels, of one dtype; the terms are those of yk_addcmul and yk_addcdiv. */
 static yk_status add_term(const char *name, yk__binary f, yk_tensor *x, yk_tensor *a, yk_tensor *b, double value)
 {
@@ -574,6 +586,10 @@ static yk_tensor *add_term_in_place(const yk__op *op, yk__binary kernel, yk_tens
     yk_tensor *inputs[3] = {x, a, b};
     if (!three_begin(op->name, x, a, b))
         return NULL;
+    if (in_one_pass(x, a, b)) {
+        yk__ternary whole = kernel == YK__MUL ? YK__ADDCMUL : YK__ADDCDIV;
+        return write_finish(x, NULL, yk__raw_ternary_into(whole, x, a, b, value), op, NULL, NULL, 0);
+    }
     bool one_dtype = a->dtype == x->dtype && b->dtype == x->dtype && a->ndim && b->ndim;
     if (one_dtype && at_once(x, 3, inputs) && !yk__same_device(op->name, 3, inputs))
         return write_finish(x, NULL, add_term(op->name, kernel, x, a, b, value), op, NULL, NULL, 0);
@@ -600,22 +616,26 @@ yk_tensor *yk_lerp_(yk_tensor *x, yk_tensor *end, yk_tensor *weight)
     yk_tensor *inputs[3] = {x, end, weight};
     if (!three_begin("lerp_", x, end, weight))
         return NULL;
+    if (in_one_pass(x, end, weight))
+        return write_finish(x, NULL, yk__raw_ternary_into(YK__LERP, x, end, weight, 0), &op, NULL, NULL, 0);
     yk_scope scope = yk_scope_begin();
     yk_tensor *old = old_value(x, 3, inputs);
     return replace(&op, x, old ? yk_lerp(old, end == x ? old : end, weight == x ? old : weight) : NULL, scope);
 }
 
-/* Averages of weights are made with this one: by kernels where the step from x is the shorter one. */
+/* Averages of weights are made with this one. */
 yk_tensor *yk_lerp_scalar_(yk_tensor *x, yk_tensor *end, double weight)
 {
     static const yk__op op = {.name = "lerp_scalar_", .backward = copy_backward, .recorded = copy_recorded};
     yk_tensor *inputs[2] = {x, end};
     if (!operands_begin("lerp_scalar_", x, end, true, true))
         return NULL;
-    if (at_once(x, 2, inputs) && end->dtype == x->dtype && yk_same_shape(x, end) && fabs(weight) < 0.5) {
-        yk_tensor *way = yk__raw_binary("lerp_scalar_", YK__SUB, end, x, 1);
-        yk_status status = way ? yk__raw_binary_into("lerp_scalar_", YK__ADD, x, x, way, weight) : yk__status_of(NULL);
-        yk_tensor_release(way);
+    if (at_once(x, 2, inputs) && end->dtype == x->dtype && yk_same_shape(x, end)) {
+        yk_tensor *read = NULL;
+        yk_status status = apart("lerp_scalar_", x, end, &read);
+        if (!status)
+            status = yk__raw_binary_into("lerp_scalar_", YK__LERP_NUMBER, x, x, read, weight);
+        yk_tensor_release(read);
         return write_finish(x, NULL, status, &op, NULL, NULL, 0);
     }
     yk_scope scope = yk_scope_begin();

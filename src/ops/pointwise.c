@@ -1,6 +1,6 @@
 /*
- * pointwise.c - elementwise operations composed of others: lerp, addcmul, nan_to_num, comparisons within a tolerance.
- * And atan2, which has a kernel. Layer: ops.
+ * pointwise.c - elementwise operations of several tensors or numbers: atan2, lerp, addcmul, nan_to_num, comparisons
+ * within a tolerance. Layer: ops.
  */
 #include <math.h>
 
@@ -72,10 +72,25 @@ yk_tensor *yk_atan2(yk_tensor *y, yk_tensor *x)
                       sizeof(c));
 }
 
-/* ---- made of others; halves in f32, so that they are rounded once ---- */
+/* ---- lerp, addcmul, addcdiv: kernels where there are some, else made of others; halves in f32, so that they are
+ * rounded once ---- */
 
-/* Interpolates from the end that is nearer, so that weight 1 gives b. */
-static yk_tensor *lerp_scalar(yk_tensor *a, yk_tensor *b, double weight)
+typedef struct lerp_context {
+    double weight;
+    yk__tensor_spec of[2];
+} lerp_context;
+
+static void lerp_number_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const lerp_context *c = yk__context(node);
+    if (yk__needs_grad(node, 0))
+        grads[0] = yk__recorded_sum_to(yk_mul_scalar(gouts[0], 1 - c->weight), &c->of[0]);
+    if (yk__needs_grad(node, 1))
+        grads[1] = yk__recorded_sum_to(yk_mul_scalar(gouts[0], c->weight), &c->of[1]);
+}
+
+/* The same of operations that a listener knows. */
+static yk_tensor *lerp_composed(yk_tensor *a, yk_tensor *b, double weight)
 {
     yk_dtype dtype = (yk_dtype)a->dtype, wide = yk__wide_dtype(a);
     yk_tensor *x = yk_cast(a, wide), *y = yk_cast(b, wide), *way = yk_sub(y, x);
@@ -84,6 +99,7 @@ static yk_tensor *lerp_scalar(yk_tensor *a, yk_tensor *b, double weight)
 
 yk_tensor *yk_lerp_scalar(yk_tensor *a, yk_tensor *b, double weight)
 {
+    static const yk__op op = {.name = "lerp_scalar", .recorded = lerp_number_recorded};
     int ndim;
     int64_t shape[YK_MAX_DIMS];
     yk_tensor *inputs[2] = {a, b};
@@ -91,7 +107,66 @@ yk_tensor *yk_lerp_scalar(yk_tensor *a, yk_tensor *b, double weight)
     if (!yk__op_begin("lerp", 2, inputs, 0) || yk__expect_floating("lerp", "tensor", a) ||
         yk__expect_dtype("lerp", "end", b, (yk_dtype)a->dtype) || yk__broadcast("lerp", a, b, &ndim, shape))
         return NULL;
-    YK__WITHIN_SCOPE(lerp_scalar(a, b, weight));
+    if (yk__listening) {
+        YK__WITHIN_SCOPE(lerp_composed(a, b, weight));
+    }
+    lerp_context c = {weight, {yk__spec_of(a), yk__spec_of(b)}};
+    return yk__record(yk__raw_binary("lerp", YK__LERP_NUMBER, a, b, weight), &op, 2, inputs, 0, NULL, &c, sizeof(c));
+}
+
+typedef struct three_context {
+    double value;
+    yk__tensor_spec of[3];
+} three_context;
+
+/* Sets the gradient of input i, summed to its form. */
+static void gradient_set(yk__node *node, int i, yk_tensor *grad, yk_tensor **grads)
+{
+    const three_context *c = yk__context(node);
+    grads[i] = yk__recorded_sum_to(grad, &c->of[i]);
+}
+
+static void lerp_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    yk_tensor *a = yk__saved_in_graph(node, 0), *b = yk__saved_in_graph(node, 1), *w = yk__saved_in_graph(node, 2);
+    if (yk__needs_grad(node, 0))
+        gradient_set(node, 0, yk_mul(gouts[0], yk_add_scalar(yk_neg(w), 1)), grads);
+    if (yk__needs_grad(node, 1))
+        gradient_set(node, 1, yk_mul(gouts[0], w), grads);
+    if (yk__needs_grad(node, 2))
+        gradient_set(node, 2, yk_mul(gouts[0], yk_sub(b, a)), grads);
+}
+
+static void addcmul_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const double value = ((const three_context *)yk__context(node))->value;
+    if (yk__needs_grad(node, 0))
+        gradient_set(node, 0, gouts[0], grads);
+    for (int i = 1; i < 3; i++)
+        if (yk__needs_grad(node, i)) {
+            yk_tensor *other = yk__saved_in_graph(node, 3 - i);
+            gradient_set(node, i, yk_mul(gouts[0], value == 1 ? other : yk_mul_scalar(other, value)), grads);
+        }
+}
+
+static void addcdiv_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const double value = ((const three_context *)yk__context(node))->value;
+    yk_tensor *a = yk__saved_in_graph(node, 1), *b = yk__saved_in_graph(node, 2);
+    yk_tensor *g = value == 1 ? gouts[0] : yk_mul_scalar(gouts[0], value);
+    if (yk__needs_grad(node, 0))
+        gradient_set(node, 0, gouts[0], grads);
+    if (yk__needs_grad(node, 1))
+        gradient_set(node, 1, yk_div(g, b), grads);
+    if (yk__needs_grad(node, 2)) /* divided twice, as b^2 may overflow where the quotient does not */
+        gradient_set(node, 2, yk_neg(yk_mul(g, yk_div(yk_div(a, b), b))), grads);
+}
+
+/* The operation of three tensors of one dtype that the device has a kernel for. */
+static yk_tensor *of_three(const yk__op *op, yk__ternary kernel, yk_tensor *const in[3], double value)
+{
+    three_context c = {value, {yk__spec_of(in[0]), yk__spec_of(in[1]), yk__spec_of(in[2])}};
+    return yk__record(yk__raw_ternary(op->name, kernel, in[0], in[1], in[2], value), op, 3, in, 3, in, &c, sizeof(c));
 }
 
 /* True if three shapes broadcast together, which they do where any two do; else an error in the name of the
@@ -110,7 +185,10 @@ static bool fit_together(const char *name, yk_tensor *const x[3])
 static yk_tensor *lerp(yk_tensor *a, yk_tensor *b, yk_tensor *weight)
 {
     yk_dtype dtype = (yk_dtype)a->dtype, wide = yk__wide_dtype(a);
+    static const yk__op op = {.name = "lerp", .recorded = lerp_recorded};
     yk_tensor *x = yk_cast(a, wide), *y = yk_cast(b, wide), *w = yk_cast(weight, wide);
+    if (x && y && w && !yk__listening && yk__has_ternary(x))
+        return yk_cast(of_three(&op, YK__LERP, (yk_tensor *[]){x, y, w}, 0), dtype);
     yk_tensor *way = yk_sub(y, x), *near = yk_lt(yk_abs(weight), scalar_like(weight, 0.5));
     yk_tensor *share = yk_where(near, w, yk_add_scalar(w, -1));
     return yk_cast(yk_add(yk_where(near, x, y), yk_mul(share, way)), dtype);
@@ -144,10 +222,17 @@ static yk_dtype common_dtype(yk_tensor *const x[3])
 /* x + (value a) f b, all in the dtype of the result; of integers x + value (a f b), where value is one, too. */
 static yk_tensor *addc(yk_tensor *const in[3], double value, yk_tensor *(*f)(yk_tensor *, yk_tensor *))
 {
+    static const yk__op mul = {.name = "addcmul", .recorded = addcmul_recorded};
+    static const yk__op div = {.name = "addcdiv", .recorded = addcdiv_recorded};
     yk_dtype dtype = common_dtype(in), compute = yk__is_half(dtype) ? YK_F32 : dtype;
     yk_tensor *x = yk_cast(in[0], compute), *a = yk_cast(in[1], compute), *b = yk_cast(in[2], compute);
     if (!yk_dtype_is_floating(dtype))
         return yk_add_scaled(x, f(a, b), value);
+    if (x && a && b && !yk__listening && yk__has_ternary(x)) {
+        bool divides = f == yk_div;
+        yk_tensor *of[3] = {x, a, b};
+        return yk_cast(of_three(divides ? &div : &mul, divides ? YK__ADDCDIV : YK__ADDCMUL, of, value), dtype);
+    }
     yk_tensor *out = yk_add(x, f(value == 1 ? a : yk_mul_scalar(a, value), b));
     return yk_cast(out, dtype);
 }
@@ -196,10 +281,14 @@ yk_tensor *yk_is_inf(yk_tensor *x)
     YK__WITHIN_SCOPE(is_inf(x));
 }
 
-static yk_tensor *nan_to_num(yk_tensor *x, double nan, double posinf, double neginf)
+static void nan_to_num_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
 {
-    double most = yk__largest((yk_dtype)x->dtype);
-    double upper = isnan(posinf) ? most : posinf, lower = isnan(neginf) ? -most : neginf;
+    grads[0] = yk__recorded_where(yk_is_finite(yk__saved_in_graph(node, 0)), gouts[0]);
+}
+
+/* The same of operations that a listener knows. */
+static yk_tensor *numbers_composed(yk_tensor *x, double nan, double upper, double lower)
+{
     yk_tensor *out = yk_where(yk_eq_scalar(x, INFINITY), scalar_like(x, upper), x);
     out = yk_where(yk_eq_scalar(x, -INFINITY), scalar_like(x, lower), out);
     return yk_where(yk_ne(x, x), scalar_like(x, nan), out);
@@ -207,12 +296,25 @@ static yk_tensor *nan_to_num(yk_tensor *x, double nan, double posinf, double neg
 
 yk_tensor *yk_nan_to_num(yk_tensor *x, double nan, double posinf, double neginf)
 {
+    static const yk__op op = {.name = "nan_to_num", .recorded = nan_to_num_recorded};
     YK__EVENT(YK__EVENT_OPERATION, "nan_to_num");
     if (!yk__op_begin("nan_to_num", 1, &x, 0))
         return NULL;
     if (!yk_dtype_is_floating((yk_dtype)x->dtype))
         return yk_clone(x);
-    YK__WITHIN_SCOPE(nan_to_num(x, nan, posinf, neginf));
+    const double most = yk__largest((yk_dtype)x->dtype);
+    double upper = isnan(posinf) ? most : posinf, lower = isnan(neginf) ? -most : neginf;
+    yk_tensor *out = NULL;
+    if (yk__listening) {
+        YK__WITHIN_SCOPE(numbers_composed(x, nan, upper, lower));
+    }
+    if (upper == most && lower == -most) {
+        out = yk__raw_unary("nan_to_num", YK__NAN_TO_NUM, x, nan, most);
+    } else {
+        out = yk__raw_unary("nan_to_num", YK__REPLACE_INFINITY, x, upper, lower);
+        out = out ? yk__tensor_if_ok(out, yk__raw_unary_into("nan_to_num", YK__NAN_TO_NUM, out, nan, INFINITY)) : NULL;
+    }
+    return yk__record(out, &op, 1, &x, 1, &x, NULL, 0);
 }
 
 static yk_tensor *is_close(yk_tensor *a, yk_tensor *b, double rtol, double atol, bool equal_nan)

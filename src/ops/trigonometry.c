@@ -1,7 +1,7 @@
 /*
  * trigonometry.c - tangents, inverse and hyperbolic functions, logarithms to the bases 2 and 10. Layer: ops.
  *
- * Each is made of kernels that exist, in f32 for f16 and bf16, so that it is rounded once, and none of them is
+ * Each has a kernel, or is made of kernels, in f32 for f16 and bf16, so that it is rounded once, and none of them is
  * recorded: the function is one operation, with a derivative of recorded operations that reads x alone. Forms are
  * chosen so that neither small arguments lose digits (expm1, log1p) nor large ones overflow before the result does.
  */
@@ -13,8 +13,9 @@ enum { PART = 1 << 14 /* elements that a thread's caches hold several times */ }
 
 typedef struct smooth_row {
     yk__op op;
-    yk_tensor *(*forward)(yk_tensor *x); /* of wide, floating x */
+    yk_tensor *(*forward)(yk_tensor *x); /* of wide, floating x; NULL where there is a kernel */
     yk_tensor *(*slope)(yk_tensor *x);   /* the derivative at x, likewise */
+    yk__unary kernel;
 } smooth_row;
 
 static void smooth_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
@@ -75,7 +76,10 @@ static yk_tensor *smooth_apply(const smooth_row *row, yk_tensor *x)
         return NULL;
     if (!yk_dtype_is_floating((yk_dtype)x->dtype))
         x = yk_cast(x, YK_F32);
-    return x ? yk__record(smooth_forward(row, x), &row->op, 1, &x, 1, &x, &row, sizeof(row)) : NULL;
+    yk_tensor *out = !x             ? NULL
+                     : row->forward ? smooth_forward(row, x)
+                                    : yk__raw_unary(row->op.name, row->kernel, x, 0, 0);
+    return yk__record(out, &row->op, 1, &x, 1, &x, &row, sizeof(row));
 }
 
 /* ---- forms ---- */
@@ -110,29 +114,14 @@ static yk_tensor *far_log(yk_tensor *size) /* log(2 size) */
     return yk_add_scalar(yk_log(size), M_LN2);
 }
 
-static yk_tensor *tan_forward(yk_tensor *x)
-{
-    return yk_div(yk_sin(x), yk_cos(x));
-}
-
 static yk_tensor *tan_slope(yk_tensor *x)
 {
     return yk_add_scalar(yk_square(yk_tan(x)), 1);
 }
 
-static yk_tensor *asin_forward(yk_tensor *x)
-{
-    return yk_atan2(x, other_side(x));
-}
-
 static yk_tensor *asin_slope(yk_tensor *x)
 {
     return yk_reciprocal(other_side(x));
-}
-
-static yk_tensor *acos_forward(yk_tensor *x)
-{
-    return yk_atan2(other_side(x), x);
 }
 
 static yk_tensor *acos_slope(yk_tensor *x)
@@ -192,39 +181,14 @@ static yk_tensor *acosh_slope(yk_tensor *x)
     return yk_rsqrt(yk_mul(yk_add_scalar(x, -1), yk_add_scalar(x, 1)));
 }
 
-/* log((1 + x) / (1 - x)) / 2 = log1p(2 |x| / (1 - |x|)) / 2, odd. */
-static yk_tensor *atanh_forward(yk_tensor *x)
-{
-    yk_tensor *size = yk_abs(x);
-    yk_tensor *ratio = yk_div(yk_mul_scalar(size, 2), yk_add_scalar(yk_neg(size), 1));
-    return with_sign_of(yk_mul_scalar(yk_log1p(ratio), 0.5), x);
-}
-
 static yk_tensor *atanh_slope(yk_tensor *x)
 {
     return yk_reciprocal(yk_mul(yk_add_scalar(yk_neg(x), 1), yk_add_scalar(x, 1)));
 }
 
-/* log(x) factor, and the whole number that it is nearest to where x is that power of the base. */
-static yk_tensor *log_base(yk_tensor *x, double base, double factor)
-{
-    yk_tensor *log = yk_mul_scalar(yk_log(x), factor), *whole = yk_round(log);
-    return yk_where(yk_eq(yk_pow(like(x, base), whole), x), whole, log);
-}
-
-static yk_tensor *log2_forward(yk_tensor *x)
-{
-    return log_base(x, 2, M_LOG2E);
-}
-
 static yk_tensor *log2_slope(yk_tensor *x)
 {
     return yk_reciprocal(yk_mul_scalar(x, M_LN2));
-}
-
-static yk_tensor *log10_forward(yk_tensor *x)
-{
-    return log_base(x, 10, M_LOG10E);
 }
 
 static yk_tensor *log10_slope(yk_tensor *x)
@@ -234,31 +198,32 @@ static yk_tensor *log10_slope(yk_tensor *x)
 
 /* ---- rows ---- */
 
-#define SMOOTH_ROW(label, slope_of)                                                                                    \
-    static const smooth_row label##_row = {{.name = #label, .recorded = smooth_recorded}, label##_forward, slope_of};
-#define SMOOTH(label, slope_of)                                                                                        \
-    SMOOTH_ROW(label, slope_of)                                                                                        \
+#define SMOOTH_ROW(label, slope_of, ...)                                                                               \
+    static const smooth_row label##_row = {                                                                            \
+        {.name = #label, .recorded = smooth_recorded}, .slope = slope_of, __VA_ARGS__};
+#define SMOOTH(label, slope_of, ...)                                                                                   \
+    SMOOTH_ROW(label, slope_of, __VA_ARGS__)                                                                           \
     yk_tensor *yk_##label(yk_tensor *x)                                                                                \
     {                                                                                                                  \
         return smooth_apply(&label##_row, x);                                                                          \
     }
 /* An operation that is on a list of autocast's. */
-#define SMOOTH_CAST(label, slope_of)                                                                                   \
-    SMOOTH_ROW(label, slope_of)                                                                                        \
+#define SMOOTH_CAST(label, slope_of, ...)                                                                              \
+    SMOOTH_ROW(label, slope_of, __VA_ARGS__)                                                                           \
     yk_tensor *yk_##label(yk_tensor *x)                                                                                \
     {                                                                                                                  \
         YK__AUTOCAST(label, 1, &x, yk_##label(x));                                                                     \
         return smooth_apply(&label##_row, x);                                                                          \
     }
 
-SMOOTH_CAST(tan, tan_slope)
-SMOOTH_CAST(asin, asin_slope)
-SMOOTH_CAST(acos, acos_slope)
-SMOOTH(atan, atan_slope)
-SMOOTH_CAST(sinh, yk_cosh)
-SMOOTH_CAST(cosh, yk_sinh)
-SMOOTH(asinh, asinh_slope)
-SMOOTH(acosh, acosh_slope)
-SMOOTH(atanh, atanh_slope)
-SMOOTH_CAST(log2, log2_slope)
-SMOOTH_CAST(log10, log10_slope)
+SMOOTH_CAST(tan, tan_slope, .kernel = YK__TAN)
+SMOOTH_CAST(asin, asin_slope, .kernel = YK__ASIN)
+SMOOTH_CAST(acos, acos_slope, .kernel = YK__ACOS)
+SMOOTH(atan, atan_slope, .forward = atan_forward)
+SMOOTH_CAST(sinh, yk_cosh, .forward = sinh_forward)
+SMOOTH_CAST(cosh, yk_sinh, .forward = cosh_forward)
+SMOOTH(asinh, asinh_slope, .forward = asinh_forward)
+SMOOTH(acosh, acosh_slope, .forward = acosh_forward)
+SMOOTH(atanh, atanh_slope, .kernel = YK__ATANH)
+SMOOTH_CAST(log2, log2_slope, .kernel = YK__LOG2)
+SMOOTH_CAST(log10, log10_slope, .kernel = YK__LOG10)

@@ -275,7 +275,7 @@ yk_tensor *yk_repeat_interleave_scalar(yk_tensor *x, int64_t repeats, int dim)
     YK__WITHIN_SCOPE(repeated_evenly(x, repeats, dim));
 }
 
-/* The rows' numbers, each as often as it is repeated: those whose range of positions holds the position. */
+/* The rows' numbers, each as often as it is repeated. */
 static yk_tensor *repeated_unevenly(yk_tensor *x, yk_tensor *repeats, int dim)
 {
     yk_tensor *from = repeated_begin("repeat_interleave", x, &dim);
@@ -287,7 +287,7 @@ static yk_tensor *repeated_unevenly(yk_tensor *x, yk_tensor *repeats, int dim)
                  (long long)repeats->numel, (long long)n);
         return NULL;
     }
-    yk_tensor *ends = yk_cumsum(repeats, 0), *least = n ? yk_min(repeats) : NULL;
+    yk_tensor *ends = yk_cumsum(yk_cast(repeats, YK_I64), 0), *least = n ? yk_min(repeats) : NULL;
     int64_t total = 0;
     if (n && (!ends || !least))
         return NULL;
@@ -297,9 +297,11 @@ static yk_tensor *repeated_unevenly(yk_tensor *x, yk_tensor *repeats, int dim)
     }
     if (n)
         total = yk_item_i64(yk_select(ends, 0, n - 1));
-    yk_tensor *list =
-        yk_arange(0, (double)total, 1, YK_OPTIONS(yk_tensor_options, .dtype = YK_I64, .device = yk__device_of(x)));
-    yk_tensor *rows = n ? yk_searchsorted(ends, list, true) : list;
+    /* A row's number is that of the rows that end up to the position: a step where each of them does. */
+    const yk_tensor_options like = *YK_OPTIONS(yk_tensor_options, .dtype = YK_I64, .device = yk__device_of(x));
+    yk_tensor *steps = yk_zeros(YK_SHAPE(total + 1), &like), *rows = yk_narrow(steps, 0, 0, total);
+    if (n && total)
+        rows = yk_narrow(yk_cumsum(yk_index_add_(steps, 0, ends, yk_ones(YK_SHAPE(n), &like), 1), 0), 0, 0, total);
     return yk_index_select(from, dim, rows);
 }
 

@@ -152,9 +152,10 @@ typedef struct yk__rpc_link {
     size_t takes; /* bytes of the largest message that the other side takes; 0: not known */
     yk__rpc_parcel *sending, *arriving;
     uint64_t parcels, numbers; /* given to parcels and calls so far */
-    yk_future *futures;        /* own calls without an answer */
-    yk_call *calls;            /* the other side's */
-    int call_count;            /* of futures, or of calls */
+    yk_future *futures,
+        *last_future;           /* own calls without an answer, the oldest first; the last of them, NULL: unknown */
+    yk_call *calls, *last_call; /* the other side's, likewise */
+    int call_count;             /* of futures, or of calls */
     size_t call_bytes;
     char why[YK__WHY_SIZE]; /* it has ended: the reason */
     struct yk__rpc_link *next;

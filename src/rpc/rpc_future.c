@@ -69,6 +69,7 @@ void yk__rpc_future_finish(yk_future *f, unsigned char *bytes, size_t size, cons
     yk__rpc_link *link = f->link;
     future_unlink(link ? &link->futures : &yk__rpc.futures, f);
     if (link) {
+        link->last_future = link->last_future == f ? NULL : link->last_future;
         link->call_count--;
         link->call_bytes -= f->size;
     }

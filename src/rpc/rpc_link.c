@@ -272,6 +272,7 @@ void yk__rpc_link_end(yk__rpc_link *link, const char *why)
                             f->what, yk__rpc.stopping ? "this worker was shut down" : why,
                             unsent ? "it has not run" : "it may have run");
     }
+    link->last_call = NULL;
     for (yk_call *call; (call = link->calls);) {
         link->calls = call->next_of_link;
         call->next_of_link = NULL;

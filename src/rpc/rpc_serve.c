@@ -90,6 +90,7 @@ static void call_unlink(yk_call *call)
             break;
         }
     call->next_of_link = NULL;
+    link->last_call = link->last_call == call ? NULL : link->last_call;
     link->call_count--;
     link->call_bytes -= call->size;
     call->link = NULL;
@@ -1105,8 +1106,10 @@ bool yk__rpc_serve(yk__rpc_link *link, yk_future *local, unsigned char *data, si
     if (link) {
         link->references++;
         call->link = link;
-        call->next_of_link = link->calls;
-        link->calls = call;
+        yk_call **at = link->last_call ? &link->last_call->next_of_link : &link->calls;
+        while (*at)
+            at = &(*at)->next_of_link;
+        *at = link->last_call = call;
         link->call_count++;
         link->call_bytes += call->size;
     } else {

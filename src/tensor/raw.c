@@ -396,6 +396,40 @@ yk_tensor *yk__raw_where(yk_tensor *condition, yk_tensor *a, yk_tensor *b)
     return out;
 }
 
+bool yk__has_ternary(const yk_tensor *x)
+{
+    return (x->dtype == YK_F32 || x->dtype == YK_F64) && yk__backend_for(x)->ternary;
+}
+
+yk_tensor *yk__raw_ternary(const char *what, yk__ternary op, yk_tensor *a, yk_tensor *b, yk_tensor *c, double value)
+{
+    if (!a || !b || !c)
+        return NULL;
+    yk_tensor *all[3] = {a, b, c}, *out = NULL;
+    int ndim;
+    int64_t shape[YK_MAX_DIMS];
+    if (yk__same_device(what, 3, all) || yk__broadcast(what, a, b, &ndim, shape))
+        return NULL;
+    /* The shape of a and b together, then with that of c. */
+    yk__view expanded = yk__view_expanded(a, ndim, shape);
+    yk_tensor *wide = yk__tensor_view(a, ndim, shape, expanded.stride, 0);
+    if (wide && !yk__broadcast(what, c, wide, &ndim, shape))
+        out = yk__tensor_new(ndim, shape, dense_strides(ndim, shape, (const yk_tensor *const *)all, 3),
+                             (yk_dtype)a->dtype, yk__device_of(a));
+    yk_tensor_release(wide);
+    if (!out || !out->numel)
+        return out;
+    yk__view vo = yk__view_of(out), va = yk__view_expanded(a, ndim, shape), vb = yk__view_expanded(b, ndim, shape);
+    yk__view vc = yk__view_expanded(c, ndim, shape);
+    return yk__tensor_if_ok(out, YK__SLOT(out, ternary, op, &vo, &va, &vb, &vc, value));
+}
+
+yk_status yk__raw_ternary_into(yk__ternary op, yk_tensor *x, yk_tensor *b, yk_tensor *c, double value)
+{
+    yk__view vx = yk__view_of(x), vb = yk__view_of(b), vc = yk__view_of(c);
+    return x->numel ? YK__SLOT(x, ternary, op, &vx, &vx, &vb, &vc, value) : YK_OK;
+}
+
 static bool reduce_dtypes(const char *what, yk__reduce op, const yk_tensor *x, yk_dtype *compute, yk_dtype *out)
 {
     yk_dtype dtype = (yk_dtype)x->dtype;

@@ -268,6 +268,11 @@ yk_tensor *yk__raw_binary(const char *what, yk__binary op, yk_tensor *a, yk_tens
 /* x = op(x) over itself; x keeps its dtype. Bumps no version. */
 yk_status yk__raw_unary_into(const char *what, yk__unary op, yk_tensor *x, double p0, double p1);
 yk_tensor *yk__raw_where(yk_tensor *condition, yk_tensor *a, yk_tensor *b);
+/* An operation of three tensors of f32, or of f64, where x's device has these (yk__has_ternary); into the first of
+ * them, which has the shape of all and shares memory with none, unless it is the same tensor. */
+bool yk__has_ternary(const yk_tensor *x);
+yk_tensor *yk__raw_ternary(const char *what, yk__ternary op, yk_tensor *a, yk_tensor *b, yk_tensor *c, double value);
+yk_status yk__raw_ternary_into(yk__ternary op, yk_tensor *x, yk_tensor *b, yk_tensor *c, double value);
 /* out (+= where asked) op(...), written in place over `out`, which keeps its dtype; bumps no version. */
 yk_status yk__raw_binary_into(const char *what, yk__binary op, yk_tensor *out, yk_tensor *a, yk_tensor *b,
                               double alpha);

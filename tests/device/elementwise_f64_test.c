@@ -82,11 +82,14 @@ static const struct {
     const char *name;
     double low, high, limit;
 } unaries[] = {
-    {YK__EXP, "exp", -750, 711, 1},       {YK__EXPM1, "expm1", -2, 2, 2},     {YK__EXPM1, "expm1", -45, 711, 2},
-    {YK__LOG, "log", 0.5, 2, 1},          {YK__LOG1P, "log1p", -1, 3, 2},     {YK__SIN, "sin", -7, 7, 1},
-    {YK__SIN, "sin", -0x1p20, 0x1p20, 1}, {YK__COS, "cos", -7, 7, 1},         {YK__COS, "cos", -0x1p20, 0x1p20, 1},
-    {YK__TANH, "tanh", -3, 3, 3},         {YK__SIGMOID, "sigmoid", -5, 5, 3}, {YK__SIGMOID, "sigmoid", -715, 60, 3},
-    {YK__ERF, "erf", -7, 7, 3},           {YK__GELU, "gelu", -3, 3, 7},       {YK__GELU, "gelu", -37, 10, 7},
+    {YK__EXP, "exp", -750, 711, 1},       {YK__EXPM1, "expm1", -2, 2, 2},       {YK__EXPM1, "expm1", -45, 711, 2},
+    {YK__LOG, "log", 0.5, 2, 1},          {YK__LOG1P, "log1p", -1, 3, 2},       {YK__SIN, "sin", -7, 7, 1},
+    {YK__SIN, "sin", -0x1p20, 0x1p20, 1}, {YK__COS, "cos", -7, 7, 1},           {YK__COS, "cos", -0x1p20, 0x1p20, 1},
+    {YK__TANH, "tanh", -3, 3, 3},         {YK__SIGMOID, "sigmoid", -5, 5, 3},   {YK__SIGMOID, "sigmoid", -715, 60, 3},
+    {YK__ERF, "erf", -7, 7, 3},           {YK__GELU, "gelu", -3, 3, 7},         {YK__GELU, "gelu", -37, 10, 7},
+    {YK__TAN, "tan", -7, 7, 3},           {YK__TAN, "tan", -0x1p20, 0x1p20, 3}, {YK__ASIN, "asin", -1, 1, 4},
+    {YK__ACOS, "acos", -1, 1, 4},         {YK__ATANH, "atanh", -1, 1, 5},       {YK__LOG2, "log2", 0.5, 2, 1},
+    {YK__LOG10, "log10", 0.5, 2, 1},
 };
 enum { UNARIES = sizeof unaries / sizeof unaries[0] };
 
@@ -102,6 +105,12 @@ static long double unary_reference(yk__unary op, long double x)
     case YK__TANH: return tanhl(x);
     case YK__SIGMOID: return x < 0 ? expl(x) / (1 + expl(x)) : 1 / (1 + expl(-x));
     case YK__ERF: return erfl(x);
+    case YK__TAN: return tanl(x);
+    case YK__ASIN: return asinl(x);
+    case YK__ACOS: return acosl(x);
+    case YK__ATANH: return atanhl(x);
+    case YK__LOG2: return log2l(x);
+    case YK__LOG10: return log10l(x);
     case YK__GELU:
         if (x < -40)
             return isinf(x) ? (long double)NAN : -0.0L;

@@ -57,6 +57,14 @@ static const struct {
     {YK__THRESHOLD, "threshold", -3, 3, 0.25, -7, false},
     {YK__HARDSHRINK, "hardshrink", -3, 3, 0.75, 0, false},
     {YK__SOFTSHRINK, "softshrink", -3, 3, 0.75, 0, false},
+    {YK__TAN, "tan", -1.5, 1.5, 0, 0, false},
+    {YK__ASIN, "asin", -1, 1, 0, 0, false},
+    {YK__ACOS, "acos", -1, 1, 0, 0, false},
+    {YK__ATANH, "atanh", -0.9, 0.9, 0, 0, false},
+    {YK__LOG2, "log2", 0.001, 40, 0, 0, false},
+    {YK__LOG10, "log10", 0.001, 40, 0, 0, false},
+    {YK__REPLACE_INFINITY, "replace infinity", -3, 3, 2, -5, false},
+    {YK__NAN_TO_NUM, "nan to num", -3, 3, 0, 1.5, false},
     {YK__SIGN, "sign", -3, 3, 0, 0, true},
     {YK__FLOOR, "floor", -5, 5, 0, 0, true},
     {YK__CEIL, "ceil", -5, 5, 0, 0, true},
@@ -105,6 +113,14 @@ static double unary_reference(yk__unary op, double x, double p0, double p1)
     case YK__THRESHOLD: return x > p0 ? x : p1;
     case YK__HARDSHRINK: return fabs(x) > p0 ? x : 0;
     case YK__SOFTSHRINK: return x > p0 ? x - p0 : x < -p0 ? x + p0 : 0;
+    case YK__TAN: return tan(x);
+    case YK__ASIN: return asin(x);
+    case YK__ACOS: return acos(x);
+    case YK__ATANH: return atanh(x);
+    case YK__LOG2: return log2(x);
+    case YK__LOG10: return log10(x);
+    case YK__REPLACE_INFINITY: return isinf(x) ? x > 0 ? p0 : p1 : x;
+    case YK__NAN_TO_NUM: return isnan(x) ? p0 : fmin(fmax(x, -p1), p1);
     case YK__SIGN: return (x > 0) - (x < 0);
     case YK__FLOOR: return floor(x);
     case YK__CEIL: return ceil(x);
@@ -206,6 +222,8 @@ static const struct {
     {YK__SMOOTH_L1, "smooth l1", 1.5, false, false},
     {YK__SMOOTH_L1_GRAD, "smooth l1 grad", 1.5, false, false},
     {YK__KL_DIV, "kl div", 1, false, false},
+    {YK__LERP_NUMBER, "lerp", 0.25, false, false},
+    {YK__LERP_NUMBER, "lerp 0.75", 0.75, false, false},
     {YK__ABS_GRAD, "abs grad", 1, false, false},
 };
 
@@ -258,6 +276,7 @@ static double binary_reference(yk__binary op, double a, double b, double alpha)
         return d < alpha ? d * d / (2 * alpha) : d - alpha / 2;
     }
     case YK__SMOOTH_L1_GRAD: return a * fmax(-1, fmin(b / alpha, 1));
+    case YK__LERP_NUMBER: return a + alpha * (b - a);
     case YK__KL_DIV: return (b == 0 ? 0 : b * log(b)) - b * a;
     case YK__ABS_GRAD: return a * ((b > 0) - (b < 0));
     default: fail_msg("no reference for binary %d", op); return NAN;
@@ -426,7 +445,7 @@ static void sweep(yk__unary op, const char *name, double limit)
                 want = d < 0 ? exp(d) / (1 + exp(d)) : 1 / (1 + exp(-d));
             else if (op == YK__GELU && d < -40)
                 want = -0.0;
-            else if (isinf(d) && (op == YK__SIN || op == YK__COS))
+            else if (isinf(d) && (op == YK__SIN || op == YK__COS || op == YK__TAN))
                 want = NAN;
             else
                 want = unary_reference(op, d, 0, 0);
@@ -460,6 +479,50 @@ static void test_every_float(void **state)
     sweep(YK__GELU, "gelu", 3);
     sweep(YK__SIN, "sin", 2);
     sweep(YK__COS, "cos", 2);
+    sweep(YK__TAN, "tan", 5);
+    sweep(YK__ASIN, "asin", 4);
+    sweep(YK__ACOS, "acos", 4);
+    sweep(YK__ATANH, "atanh", 5);
+    sweep(YK__LOG2, "log2", 1);
+    sweep(YK__LOG10, "log10", 1);
+}
+
+/* Infinities and NaN of all real dtypes, and whole logarithms, which are whole. */
+static void test_numbers_of_none(void **state)
+{
+    (void)state;
+    static const double in[] = {INFINITY, -INFINITY, NAN, 3, -3};
+    static const double others[] = {7, -8, NAN, 3, -3}, numbers[] = {2, -2, 0.5, 2, -2};
+    const int64_t shape[] = {5}, one = 1;
+    for (size_t t = 0; t < sizeof all_dtypes / sizeof all_dtypes[0]; t++) {
+        if (!yk_dtype_is_floating(all_dtypes[t]))
+            continue;
+        yk__view x = view_make(all_dtypes[t], 1, shape, LAYOUT_C), y = view_make(all_dtypes[t], 1, shape, LAYOUT_C);
+        for (int64_t i = 0; i < shape[0]; i++)
+            view_set(&x, i, in[i]);
+        expect_ok(cpu_backend()->unary(0, YK__REPLACE_INFINITY, &y, &x, 7, -8));
+        for (int64_t i = 0; i < shape[0]; i++)
+            assert_true(isnan(others[i]) ? isnan(view_get(&y, i)) : view_get(&y, i) == others[i]);
+        expect_ok(cpu_backend()->unary(0, YK__NAN_TO_NUM, &y, &x, 0.5, 2));
+        for (int64_t i = 0; i < shape[0]; i++)
+            assert_true(view_get(&y, i) == numbers[i]);
+        view_free(&x);
+        view_free(&y);
+    }
+    for (int wide = 0; wide < 2; wide++) {
+        yk__view x = view_make(wide ? YK_F64 : YK_F32, 1, &one, LAYOUT_C);
+        for (int power = wide ? -1074 : -149; power < (wide ? 1024 : 128); power++) {
+            view_set(&x, 0, ldexp(1, power));
+            expect_ok(cpu_backend()->unary(0, YK__LOG2, &x, &x, 0, 0));
+            assert_true(view_get(&x, 0) == power);
+        }
+        for (int power = 0; power <= (wide ? 22 : 10); power++) { /* 10^22 is the last one that is a double */
+            view_set(&x, 0, pow(10, power));
+            expect_ok(cpu_backend()->unary(0, YK__LOG10, &x, &x, 0, 0));
+            assert_true(view_get(&x, 0) == power);
+        }
+        view_free(&x);
+    }
 }
 
 /* Floats next to multiples of pi / 2 are where the reduction of the argument loses most. */
@@ -1121,6 +1184,42 @@ static void test_fill(void **state)
                 }
 }
 
+/* The slot ternary in every layout of each operand, and over its first one. */
+static void test_ternary(void **state)
+{
+    (void)state;
+    enum { OPS = YK__ADDCDIV + 1, ALL = LAYOUTS * INPUT_LAYOUTS * INPUT_LAYOUTS * INPUT_LAYOUTS };
+    const double value = 0.3;
+    for (int wide = 0; wide < 2; wide++)
+        for (int op = 0; op < OPS; op++)
+            for (int s = 0; s < SHAPES; s++)
+                for (int layout = op + s; layout < ALL; layout += sanitized_size(5, 17)) {
+                    yk_dtype dtype = wide ? YK_F64 : YK_F32;
+                    yk__view in[3], out = view_make(dtype, shapes[s].ndim, shapes[s].shape, layout % LAYOUTS);
+                    for (int k = 0, rest = layout / LAYOUTS; k < 3; k++, rest /= INPUT_LAYOUTS) {
+                        in[k] = view_make(dtype, shapes[s].ndim, shapes[s].shape, rest % INPUT_LAYOUTS);
+                        view_random(&in[k], (uint32_t)(7 * op + k), k == 2 ? 0.1 : -3, k == 2 ? 1.5 : 3);
+                    }
+                    expect_ok(cpu_backend()->ternary(0, (yk__ternary)op, &out, &in[0], &in[1], &in[2], value));
+                    for (int over = 0; over < 2; over++) {
+                        for (int64_t i = 0, n = view_count(&out); i < n; i++) {
+                            double x = view_get(&in[0], i), y = view_get(&in[1], i), z = view_get(&in[2], i);
+                            double want =
+                                op == YK__LERP ? x + z * (y - x) : x + value * (op == YK__ADDCMUL ? y * z : y / z);
+                            expect_near(view_get(&out, i), want, 0, wide ? 1e-13 : 4e-6);
+                        }
+                        yk__view first = view_make(dtype, shapes[s].ndim, shapes[s].shape, layout % LAYOUTS);
+                        expect_ok(cpu_backend()->copy(0, &first, &in[0]));
+                        expect_ok(cpu_backend()->ternary(0, (yk__ternary)op, &first, &first, &in[1], &in[2], value));
+                        expect_ok(cpu_backend()->copy(0, &out, &first));
+                        view_free(&first);
+                    }
+                    for (int k = 0; k < 3; k++)
+                        view_free(&in[k]);
+                    view_free(&out);
+                }
+}
+
 static void test_where(void **state)
 {
     (void)state;
@@ -1272,6 +1371,7 @@ int main(void)
         cmocka_unit_test(test_special_values),
         cmocka_unit_test(test_undefined_dtypes),
         cmocka_unit_test(test_every_float),
+        cmocka_unit_test(test_numbers_of_none),
         cmocka_unit_test(test_trigonometric_near_zeros),
         cmocka_unit_test(test_power_and_angle),
         cmocka_unit_test(test_same_bits_on_every_instruction_set),
@@ -1291,6 +1391,7 @@ int main(void)
         cmocka_unit_test(test_clamp_of_integers),
         cmocka_unit_test(test_fill),
         cmocka_unit_test(test_where),
+        cmocka_unit_test(test_ternary),
         cmocka_unit_test(test_in_place),
         cmocka_unit_test(test_repeated_operands),
         cmocka_unit_test(test_threads),

@@ -264,7 +264,7 @@ static void file_make(unsigned kind, bool is_whole)
     require(!yk_pt_save(path, d));
 }
 
-/* What the other worker had saved under names of its own. */
+/* Removes what the other worker had saved under names of its own. */
 static void folder_clear(void)
 {
     DIR *all = opendir(folder);

@@ -568,6 +568,79 @@ static void test_servers_that_come_back(void **state)
     folder_remove();
 }
 
+/* A trainer that pushes a gradient of ones at a rate of 1 to a server that is killed after six pushes, of which the
+ * snapshot has four: those behind it are lost, and the push that follows is in once. Without a folder the server's end
+ * is the trainer's error. */
+static yk_status lossy_worker(int rank, const char *path, const char *snapshots)
+{
+    enum { BEFORE = 6, SAVED = 4 };
+    const char *const names[] = {"s0", "t0"};
+    yk_scope scope = yk_scope_begin();
+    CHECK(!join_with(offer_nothing, path, names[rank], 2));
+    if (rank == 1) {
+        yk_tensor *x = yk_zeros(YK_SHAPE(3), YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .requires_grad = true));
+        yk_parameters *all = yk_parameters_create();
+        CHECK(!yk_parameters_add(all, "x", x));
+        yk_parameter_server *ps = yk_parameter_server_join(
+            kept_names, 1, all,
+            YK_OPTIONS(yk_parameter_server_options, .rank = 0, .trainers = 1, .snapshots = snapshots,
+                       .snapshot_every = SAVED, .timeout = patience(20), .sgd = YK_OPTIONS(yk_sgd_options, .lr = 1)));
+        CHECK(ps && !yk_backward(yk_sum(x)));
+        for (int i = 1; i <= BEFORE; i++)
+            CHECK(!yk_parameter_server_step(ps) && yk_get(x, (int64_t[]){2}) == -i);
+        CHECK(!yk_store_set(yk_file_store(path), "six", "1", 1) && !await_key(path, "killed"));
+        yk_status status = yk_parameter_server_step(ps);
+        if (snapshots)
+            CHECK(!status && yk_parameter_server_updates(ps) == SAVED + 1 && yk_get(x, (int64_t[]){0}) == -SAVED - 1);
+        else
+            CHECK(status && failed_with(YK_ERR_CONNECTION, "parameter_server_step", "'s0'"));
+    }
+    CHECK(!yk_rpc_shutdown(YK_RPC_GRACEFUL, patience(30)));
+    yk_scope_end(scope);
+    return YK_OK;
+}
+
+static yk_status lossy_with_folder(int rank, const char *path)
+{
+    return lossy_worker(rank, path, folder);
+}
+
+static yk_status lossy_without_folder(int rank, const char *path)
+{
+    return lossy_worker(rank, path, NULL);
+}
+
+static void test_a_server_that_loses(void **state)
+{
+    (void)state;
+    for (int kept = 0; kept < 2; kept++) {
+        char path[] = "/tmp/yoke-ps-XXXXXX";
+        close(mkstemp(path));
+        pid_t pids[2];
+        snprintf(folder, sizeof(folder), "%s.kept", path);
+        fork_workers(kept ? lossy_with_folder : lossy_without_folder, path, 2, pids);
+        yk_scope scope = yk_scope_begin();
+        expect_ok(await_key(path, "six"));
+        kill(pids[0], SIGKILL);
+        expect_end(pids[0], SIGKILL);
+        if (kept && (pids[0] = fork()) == 0) {
+            alarm(60);
+            bool failed = lossy_with_folder(0, path);
+            if (failed)
+                yk_report_error(stderr);
+            _exit(failed);
+        }
+        expect_ok(yk_store_set(yk_file_store(path), "killed", "1", 1));
+        yk_scope_end(scope);
+        expect_end(pids[1], 0);
+        if (kept)
+            expect_end(pids[0], 0);
+        unlink(path);
+        if (kept)
+            folder_remove();
+    }
+}
+
 /* A job that begins with the snapshot of one before, in which the second trainer had left; and one whose parameters are
  * others. */
 static yk_status train_on(const plan *p, int trainer)
@@ -689,6 +762,7 @@ int main(void)
         cmocka_unit_test(test_stale),
         cmocka_unit_test(test_a_trainer_that_dies),
         cmocka_unit_test(test_servers_that_come_back),
+        cmocka_unit_test(test_a_server_that_loses),
         cmocka_unit_test(test_a_job_that_goes_on),
         cmocka_unit_test(test_wrong_arguments),
     };

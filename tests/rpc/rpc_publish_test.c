@@ -4,6 +4,7 @@
  * readers that hold too much and the end of a publisher or of a copy give.
  */
 #include <pthread.h>
+#include <signal.h>
 
 #include "tests/rpc/workers.h"
 
@@ -198,7 +199,7 @@ static void test_no_worker(void **state)
 
 /* ---- under load -------------------------------------------------------------------------------------------------- */
 
-/* YOKE_TEST_VERSIONS: how many, where more are wanted. */
+/* YOKE_TEST_VERSIONS: how many, where more are wanted (make soak: 100,000). */
 static int64_t version_count(void)
 {
     const char *given = getenv("YOKE_TEST_VERSIONS");
@@ -368,6 +369,56 @@ static void test_a_publisher_that_ends(void **state)
     run_workers(end_worker, 3, 0);
 }
 
+/* w1 holds a version, and is stopped: w0 publishes on, as often as there is room for. It goes on, and has what it held,
+ * and the youngest. It is killed, and what it held is free. */
+static yk_status held_worker(int rank, const char *path)
+{
+    static const char *const names[] = {"w0", "w1"};
+    enum { VERSIONS = 12 };
+    yk_scope scope = yk_scope_begin();
+    CHECK(!join_with(nothing_to_offer, path, names[rank], 2));
+    int64_t version = 0;
+    if (rank == 1) {
+        yk_state_dict *one = yk_fetch("weights", &version, NULL);
+        CHECK(is_version(one, 1) && !set_key(path, "1 has 1") && !await_key(path, "1 goes on"));
+        CHECK(is_version(one, 1) && is_version(yk_fetch("weights", &version, NULL), VERSIONS));
+        CHECK(version == VERSIONS && is_version(yk_fetch("few", &version, NULL), 1));
+        yk_state_dict_retain(yk_fetch("few", &version, NULL));
+        CHECK(!set_key(path, "1 has few") && !await_key(path, "never"));
+    }
+    yk__rpc_member reader;
+    yk_publish_options *two = YK_OPTIONS(yk_publish_options, .versions = 2);
+    CHECK(!publish_number(1, false) && !await_key(path, "1 has 1"));
+    CHECK(!yk__rpc_member_find("test", "w1", 0, &reader) && kill(reader.pid, SIGSTOP) == 0);
+    yk_status status = YK_OK;
+    double began = yk__now();
+    for (int i = 2; i <= VERSIONS && !status; i++)
+        status = publish_number(i, false);
+    bool waited = yk__now() - began > patience(10);
+    CHECK(kill(reader.pid, SIGCONT) == 0 && !status && !waited);
+    CHECK(!yk_publish("few", dict_of(1, false), NULL, two) && !set_key(path, "1 goes on"));
+    CHECK(!await_key(path, "1 has few") && !yk_publish("few", dict_of(2, false), NULL, two));
+    CHECK(yk_publish("few", dict_of(3, false), NULL, two) &&
+          failed_with(YK_ERR_STATE, "'few': readers hold 1 earlier version", ".versions is 2"));
+    CHECK(kill(reader.pid, SIGKILL) == 0);
+    for (double until = yk__now() + patience(20); yk__now() < until; usleep(1000)) {
+        status = yk_publish("few", dict_of(3, false), &version, two);
+        CHECK(!status || failed_with(YK_ERR_STATE, "readers hold 1", ""));
+        if (!status)
+            break;
+    }
+    CHECK(!status && version == 3 && is_version(yk_fetch("few", NULL, NULL), 3));
+    CHECK(!yk_rpc_shutdown(YK_RPC_GRACEFUL, patience(30)));
+    yk_scope_end(scope);
+    return YK_OK;
+}
+
+static void test_a_reader_that_holds(void **state)
+{
+    (void)state;
+    run_workers(held_worker, 2, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -376,6 +427,7 @@ int main(void)
         cmocka_unit_test(test_none_is_torn),
         cmocka_unit_test(test_one_copy_for_a_host),
         cmocka_unit_test(test_a_publisher_that_ends),
+        cmocka_unit_test(test_a_reader_that_holds),
         cmocka_unit_test(test_no_worker),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

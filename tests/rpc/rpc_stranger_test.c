@@ -358,8 +358,8 @@ static void wire_do(enum deed deed)
     call_at(&wire.address);
 }
 
-/* What a caller has sent, hand-shake and call, is sent again: it is refused at the second message, as a proof is good
- * for one connection, and all that follows is not looked at. */
+/* The bytes of a caller, hand-shake and call, are sent again: they are refused at the second message, as a proof is
+ * good for one connection, and all that follows is not looked at. */
 static yk_status send_again(void)
 {
     wire_do(RECORD);
@@ -410,7 +410,7 @@ static yk_status change_bytes(int *expected)
     for (int i = 0; i < 2; i++) {
         wire_do(deeds[i]);
         CHECK(!yk_rpc_sync("w1", "give_back", args, soon) && wire.done);
-        /* Of a call some parts may have been on their way. */
+        /* Some parts of a call may have been on their way. */
         CHECK(failed_with(YK_ERR_CONNECTION, "worker 'w1'", deeds[i] == CHANGE_CALL ? "run" : "it may have run"));
         *expected += deeds[i] == CHANGE_REPLY;
         CHECK(!is_well(*expected));
@@ -524,7 +524,7 @@ static yk_status send_bad_arguments(void)
     return YK_OK;
 }
 
-/* What ends the connection of who sends it. */
+/* Messages that end the connection of who sends them. */
 static yk_status send_nonsense(void)
 {
     enum { AS_ANOTHER, UNKNOWN, REPLY_OF_CALLER, HUGE_PART, PARTS, MANY_CALLS, NO_CALL, KINDS };

@@ -172,10 +172,16 @@ static double unary_room(int op, yk_dtype dtype)
     switch (op) {
     case YK__SIN:
     case YK__COS: return 2; /* great arguments go to the library */
+    case YK__TAN: return 6; /* likewise, twice */
     case YK__LOG1P:
     case YK__EXPM1:
     case YK__ERF: return 4; /* the library's */
     case YK__POW_SCALAR: return dtype == YK_F64 ? 4 : 0;
+    case YK__ATANH: return 4;
+    case YK__ASIN:
+    case YK__ACOS:
+    case YK__LOG2:
+    case YK__LOG10:
     case YK__EXP:
     case YK__LOG:
     case YK__TANH:

@@ -70,17 +70,18 @@ typedef double yk__vf64u __attribute__((vector_size(YK__VECTOR_BYTES), aligned(8
     X(gemm)        /* gemm */                                                                                          \
     X(conv)        /* conv2d* */                                                                                       \
     X(pool2d)      /* max, average and adaptive average pooling */                                                     \
-    X(norm)        /* batch_norm, layer_norm and their backwards */                                                    \
-    X(attention)   /* attention and its backward */                                                                    \
-    X(lstm)        /* lstm and its backward */                                                                         \
-    X(lookup)      /* embedding */                                                                                     \
-    X(index)       /* index index_put nonzero */                                                                       \
-    X(order)       /* argsort scan */                                                                                  \
-    X(loss)        /* cross_entropy */                                                                                 \
-    X(optim)       /* sgd adam descend */                                                                              \
-    X(resize)      /* resize */                                                                                        \
-    X(grid)        /* grid_sample and its backward */                                                                  \
-    X(pictures)    /* augment split_pixels resample */
+    X(window_maxima)                                                                                                   \
+    X(norm)      /* batch_norm, layer_norm and their backwards */                                                      \
+    X(attention) /* attention and its backward */                                                                      \
+    X(lstm)      /* lstm and its backward */                                                                           \
+    X(lookup)    /* embedding, embedding_backward, embedding_bag */                                                    \
+    X(index)     /* index index_put nonzero */                                                                         \
+    X(order)     /* argsort scan */                                                                                    \
+    X(loss)      /* cross_entropy, label_margins */                                                                    \
+    X(optim)     /* sgd adam descend */                                                                                \
+    X(resize)    /* resize */                                                                                          \
+    X(grid)      /* grid_sample and its backward */                                                                    \
+    X(pictures)  /* augment split_pixels resample */
 #define YK__CPU_DECLARE(family) void YK__ISA_NAME(yk__cpu_fill_##family)(yk__backend * table);
 YK__CPU_FAMILIES(YK__CPU_DECLARE)
 void YK__ISA_NAME(yk__cpu_fill)(yk__backend *table);

@@ -1,5 +1,5 @@
 /*
- * binary.c - the slots binary and where. Layer: device/cpu.
+ * binary.c - the slots binary, ternary and where. Layer: device/cpu.
  *
  * The expressions of elementwise_ops.h on contiguous runs, as in unary.c. bool takes part in comparisons and logic, and
  * its sum, product, maximum and minimum are or, and, or, and.
@@ -248,6 +248,34 @@ static yk_status binary(int device, yk__binary op, const yk__view *out, const yk
     return YK_OK;
 }
 
+#define TERNARY_LOOP(name, T, expression)                                                                              \
+    static void name(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)               \
+    {                                                                                                                  \
+        T value = (T)p[0];                                                                                             \
+        (void)value;                                                                                                   \
+        T *o = out;                                                                                                    \
+        const T *first = a, *second = b, *third = c;                                                                   \
+        YK__INDEPENDENT for (int64_t i = 0; i < n; i++)                                                                \
+        {                                                                                                              \
+            T x = first[i], y = second[i], z = third[i];                                                               \
+            o[i] = expression;                                                                                         \
+        }                                                                                                              \
+    }
+#define TERNARY_F32(op, expression) TERNARY_LOOP(op##_f32, float, expression)
+#define TERNARY_F64(op, expression) TERNARY_LOOP(op##_f64, double, expression)
+YK__REAL_TERNARY(TERNARY_F32, YK__F32)
+YK__REAL_TERNARY(TERNARY_F64, YK__F64)
+
+static yk_status ternary(int device, yk__ternary op, const yk__view *out, const yk__view *a, const yk__view *b,
+                         const yk__view *c, double value)
+{
+    static const yk__apply_fn of[][YK__DTYPES] = {YK__REAL_TERNARY(YK__ENTRY_F32, YK__F32)
+                                                      YK__REAL_TERNARY(YK__ENTRY_F64, YK__F64)};
+    const yk__view *views[] = {out, a, b, c};
+    yk__apply_views(device, of[op][out->dtype], 4, views, &value);
+    return YK_OK;
+}
+
 #define WHERE(name, T)                                                                                                 \
     static void name(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)               \
     {                                                                                                                  \
@@ -278,5 +306,6 @@ static yk_status where(int device, const yk__view *out, const yk__view *conditio
 void YK__ISA_NAME(yk__cpu_fill_binary)(yk__backend *table)
 {
     table->binary = binary;
+    table->ternary = ternary;
     table->where = where;
 }

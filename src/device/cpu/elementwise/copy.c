@@ -305,8 +305,28 @@ static void copy_same(int device, yk__loop *loop, size_t size)
         yk__loop_run(device, loop, YK__GRAIN, same_run, &size);
 }
 
+/* Elements that are repeated a few times next to each other are written as so many copies with steps: a loop over them
+ * alone would be too short. */
+enum { FEW_REPEATS = 8, LONG_LINE = 16 };
+static bool repeats_few(const yk__view *out, const yk__view *in)
+{
+    int last = out->ndim - 1;
+    return last > 0 && in->stride[last] == 0 && out->shape[last] > 1 && out->shape[last] <= FEW_REPEATS &&
+           out->stride[last] == 1 && in->stride[last - 1] != 0 && out->shape[last - 1] >= LONG_LINE;
+}
+
 static yk_status copy(int device, const yk__view *out, const yk__view *in)
 {
+    if (repeats_few(out, in)) {
+        yk__view to = *out, from = *in;
+        from.ndim = --to.ndim;
+        size_t size = yk_dtype_size(out->dtype);
+        for (int64_t k = 0; k < out->shape[to.ndim]; k++) {
+            to.data = (char *)out->data + (size_t)k * size;
+            copy(device, &to, &from);
+        }
+        return YK_OK;
+    }
     const yk__view *views[] = {out, in};
     if (out->dtype != in->dtype) {
         yk__apply_views(device, casts[in->dtype][out->dtype], 2, views, NULL);

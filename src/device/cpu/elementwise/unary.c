@@ -54,8 +54,10 @@ YK__REAL_UNARY(UNARY_F64, YK__F64)
     }
 TRIGONOMETRIC(SIN, f32, float, fabsf, YK__TRIG_LIMIT, yk__sin_near, yk__sin)
 TRIGONOMETRIC(COS, f32, float, fabsf, YK__TRIG_LIMIT, yk__cos_near, yk__cos)
+TRIGONOMETRIC(TAN, f32, float, fabsf, YK__TRIG_LIMIT, yk__tan_near, yk__tan)
 TRIGONOMETRIC(SIN, f64, double, fabs, YK__TRIG_LIMIT_F64, yk__sin_near, yk__sin)
 TRIGONOMETRIC(COS, f64, double, fabs, YK__TRIG_LIMIT_F64, yk__cos_near, yk__cos)
+TRIGONOMETRIC(TAN, f64, double, fabs, YK__TRIG_LIMIT_F64, yk__tan_near, yk__tan)
 
 /* The exponent is read from memory, as the base is: with a constant one GCC 12 leaves the loop scalar. */
 #define POWER(S, T)                                                                                                    \

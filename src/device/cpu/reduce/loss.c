@@ -1,5 +1,5 @@
 /*
- * loss.c - the slots cross_entropy and cross_entropy_backward. Layer: device/cpu.
+ * loss.c - the slots cross_entropy, cross_entropy_backward and label_margins. Layer: device/cpu.
  *
  * With p = softmax(x), w the class weights (1 where there are none), t the label of a row and e the smoothing, a row
  * that counts contributes (torch.nn.CrossEntropyLoss)
@@ -293,8 +293,91 @@ static yk_status cross_entropy_backward(int device, const yk__cross_entropy *p, 
     return YK_OK;
 }
 
+/* ---- margins of labels ---- */
+
+typedef struct margin_job {
+    const yk__view *loss, *slope, *x, *label;
+} margin_job;
+
+/*
+ * A row goes by pieces of its classes, in which labels are minus infinity, above which no margin is: each label then
+ * goes through the piece without looking at what is a label. Sums are kept in LANES numbers, and of a label in double.
+ */
+enum { MARGIN_PIECE = 256, LANES = 16 };
+#define MARGIN_ROW(S, T)                                                                                               \
+    static void margin_row_##S(const margin_job *job, int64_t row)                                                     \
+    {                                                                                                                  \
+        const int64_t classes = job->x->shape[1], step = job->x->stride[1], next = job->label->stride[1];              \
+        const T *x = (const T *)job->x->data + row * job->x->stride[0];                                                \
+        const int64_t *label = (const int64_t *)job->label->data + row * job->label->stride[0];                        \
+        const yk__view *to = job->slope;                                                                               \
+        T *slope = to ? (T *)to->data + row * to->stride[0] : NULL;                                                    \
+        double total = 0;                                                                                              \
+        int64_t labels = 0;                                                                                            \
+        while (labels < classes && label[labels * next] >= 0)                                                          \
+            labels++;                                                                                                  \
+        for (int64_t c = 0; slope && c < classes; c++)                                                                 \
+            slope[c * to->stride[1]] = 0;                                                                              \
+        for (int64_t from = 0; from < classes && labels; from += MARGIN_PIECE) {                                       \
+            int64_t n = classes - from < MARGIN_PIECE ? classes - from : MARGIN_PIECE;                                 \
+            int64_t padded = (n + LANES - 1) / LANES * LANES;                                                          \
+            T other[MARGIN_PIECE], count[MARGIN_PIECE];                                                                \
+            for (int64_t c = 0; c < padded; c++) {                                                                     \
+                other[c] = c < n ? x[(from + c) * step] : (T)-INFINITY;                                                \
+                count[c] = 0;                                                                                          \
+            }                                                                                                          \
+            for (int64_t l = 0; l < labels; l++) {                                                                     \
+                int64_t c = label[l * next] - from;                                                                    \
+                if (c >= 0 && c < n)                                                                                   \
+                    other[c] = (T)-INFINITY;                                                                           \
+            }                                                                                                          \
+            for (int64_t l = 0; l < labels; l++) {                                                                     \
+                T least = 1 - x[label[l * next] * step], sum[LANES] = {0}, hit[LANES] = {0};                           \
+                for (int64_t c = 0; c < padded; c += LANES)                                                            \
+                    for (int k = 0; k < LANES; k++) {                                                                  \
+                        T above = least + other[c + k], one = above > 0 ? 1 : 0;                                       \
+                        sum[k] += above > 0 ? above : 0;                                                               \
+                        hit[k] += one;                                                                                 \
+                        count[c + k] += one;                                                                           \
+                    }                                                                                                  \
+                T hits = 0;                                                                                            \
+                for (int k = 0; k < LANES; k++) {                                                                      \
+                    total += (double)sum[k];                                                                           \
+                    hits += hit[k];                                                                                    \
+                }                                                                                                      \
+                if (slope)                                                                                             \
+                    slope[label[l * next] * to->stride[1]] -= hits;                                                    \
+            }                                                                                                          \
+            for (int64_t c = 0; slope && c < n; c++)                                                                   \
+                slope[(from + c) * to->stride[1]] += count[c];                                                         \
+        }                                                                                                              \
+        for (int64_t c = 0; slope && c < classes; c++)                                                                 \
+            slope[c * to->stride[1]] /= (T)classes;                                                                    \
+        if (job->loss)                                                                                                 \
+            ((T *)job->loss->data)[row * job->loss->stride[0]] = (T)(total / (double)classes);                         \
+    }
+MARGIN_ROW(f32, float)
+MARGIN_ROW(f64, double)
+
+static void margin_piece(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const margin_job *job = arg;
+    for (int64_t row = begin; row < end; row++)
+        (job->x->dtype == YK_F32 ? margin_row_f32 : margin_row_f64)(job, row);
+}
+
+static yk_status label_margins(int device, const yk__view *loss, const yk__view *slope, const yk__view *x,
+                               const yk__view *label)
+{
+    margin_job job = {loss, slope, x, label};
+    yk__cpu_parallel(device, x->shape[0], YK__GRAIN / 16 / (x->shape[1] + 1) + 1, margin_piece, &job);
+    return YK_OK;
+}
+
 void YK__ISA_NAME(yk__cpu_fill_loss)(yk__backend *table)
 {
+    table->label_margins = label_margins;
     table->cross_entropy = cross_entropy;
     table->cross_entropy_backward = cross_entropy_backward;
 }
