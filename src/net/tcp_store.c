@@ -640,7 +640,7 @@ static yk_status connect_later(tcp_store *tcp)
     if (status) {
         yk__error_put(&tcp->never);
     } else if (tcp->later) {
-        static const yk__address nowhere;
+        static const yk__address nowhere = {.size = 0};
         tcp->later = false;
         if (!tcp->guide || !has_moved(tcp, &nowhere))
             status = tcp_store_join(tcp, tcp->host, tcp->store.port, true, tcp->store.timeout);

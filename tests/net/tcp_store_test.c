@@ -774,7 +774,8 @@ static void *meet(void *arg)
     return NULL;
 }
 
-/* Who meets others at a store whose host stands still, and who has been told to wait for it for long, goes with it. */
+/* A process that meets others at a store whose host stands still, and was told to wait for it for long, goes to where
+ * the store is by now. */
 static void a_meeting_follows(void **state)
 {
     (void)state;
