@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """The twins of programs of examples/ on torch.distributed: rl_cartpole (an agent and observers), rpc_rnn (a remote
-embedding and a remote decoder), batched_updates (a server that answers all trainers after one update) on
-torch.distributed.rpc, diloco on gloo. They begin with the weights and batches that bench/rpc_examples wrote, compute what
-the examples do, and print their lines.
+embedding and a remote decoder), batched_updates (a server that answers all trainers after one update), rpc_pipeline (two
+halves of a ResNet-18 and their trainer) on torch.distributed.rpc, diloco on gloo, ddp_remote_embedding (rows of a table by
+calls, a network under DistributedDataParallel) on both. They begin with the weights and batches that bench/rpc_examples
+wrote, compute what the examples do, and print their lines.
 
-usage: peer_rpc_examples.py cartpole|rnn|batched|diloco DIR [ROUNDS]      ROUNDS: of cartpole
+usage: peer_rpc_examples.py cartpole|rnn|batched|diloco|pipeline|embedding DIR [ROUNDS]      ROUNDS: of cartpole
 """
 import math
 import os
@@ -294,32 +295,192 @@ def diloco(rank, folder, _):
         print(f"rank {rank}, {way}: {step + 1} steps, loss {total / dist.get_world_size():.4f},", flush=True)
 
 
+# ---- two halves of a ResNet-18 ----------------------------------------------------------------------------------------
+
+PIPELINE_STEPS = 3
+
+
+class Block(nn.Module):
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs)
+        self.conv2, self.bn2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False), nn.BatchNorm2d(outputs)
+        self.downsample = None if stride == 1 and inputs == outputs else nn.Sequential(
+            nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, x):
+        y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+        return F.relu(y + (x if self.downsample is None else self.downsample(x)))
+
+
+class Half(nn.Module):
+    """Its calls run one at a time, as those of an object do in the example."""
+
+    def __init__(self, half, weights):
+        super().__init__()
+        layer = lambda inputs, outputs, stride: nn.Sequential(Block(inputs, outputs, stride), Block(outputs, outputs, 1))
+        self.lock = threading.Lock()
+        self.net = nn.Sequential(
+            nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1), layer(64, 64, 1),
+            layer(64, 128, 2)) if half == 0 else nn.Sequential(
+            layer(128, 256, 2), layer(256, 512, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+        self.net.load_state_dict(weights)
+
+    def forward(self, x):
+        with self.lock:
+            return self.net(x)
+
+    def parameter_rrefs(self):
+        return [rpc.RRef(p) for p in self.parameters()]
+
+
+def half_forward(there, x):
+    """The second half gets the output of the first from where it is, not by way of the trainer."""
+    return there.local_value()(x if torch.is_tensor(x) else x.to_here())
+
+
+def pipeline(rank, folder, _):
+    if rank:
+        return
+    data = saved(folder, "pipeline")
+    here = [Half(h, data["halves"][h]) for h in range(2)]
+    there = [rpc.remote(f"worker{h + 1}", Half, args=(h, data["halves"][h])) for h in range(2)]
+    sgd = DistributedOptimizer(torch.optim.SGD, [p for half in there for p in half.rpc_sync().parameter_rrefs()], lr=0.005,
+                               momentum=0.9)
+    sgd_alone = torch.optim.SGD([p for half in here for p in half.parameters()], lr=0.005, momentum=0.9)
+    for step in range(PIPELINE_STEPS):
+        target, inputs = data["batches"][step]
+        with dist_autograd.context() as context:
+            middle = [rpc.remote("worker1", half_forward, args=(there[0], x)) for x in inputs]
+            outputs = [rpc.rpc_async("worker2", half_forward, args=(there[1], y)) for y in middle]
+            loss = F.cross_entropy(torch.cat(torch.futures.wait_all(outputs)), target)
+            dist_autograd.backward(context, [loss])
+            sgd.step(context)
+        alone = F.cross_entropy(torch.cat([here[1](here[0](x)) for x in inputs]), target)
+        sgd_alone.zero_grad()
+        alone.backward()
+        sgd_alone.step()
+        print(f"step {step}: loss {loss:.6f} in three processes, {alone:.6f} in one", flush=True)
+
+
+# ---- DistributedDataParallel with a remote embedding ------------------------------------------------------------------
+
+TABLE_WORDS, WIDTH, SEEN, CLASSES, TABLE_BATCH, TABLE_STEPS, TRAINERS_MOST = 300, 8, 3, 4, 64, 121, 16
+
+
+class Rows:
+    """Word w is row w // ranks of process w % ranks."""
+
+    def __init__(self, table, rank, ranks):
+        self.ranks, self.given = ranks, {}
+        self.rows = nn.Parameter(table[rank::ranks].clone())
+        self.adam = torch.optim.SparseAdam([self.rows], lr=0.05)
+
+    def step(self):
+        indices, gradients = zip(*(self.given[r] for r in range(self.ranks)))
+        self.rows.grad = torch.sparse_coo_tensor(torch.cat(indices)[None], torch.cat(gradients) / self.ranks,
+                                                 self.rows.shape)
+        self.adam.step()
+        self.given = {}
+
+
+mine = None
+
+
+def rows_serve(positions):
+    return mine.rows.detach()[positions]
+
+
+def rows_take(rank, positions, gradient):
+    mine.given[rank] = positions, gradient
+
+
+def words_of(step, rank):
+    """The words of a batch, and the class of each second word."""
+    at = (step * TRAINERS_MOST + rank) * TABLE_BATCH * SEEN + torch.arange(TABLE_BATCH * SEEN)
+    mixed = at * (0x9E3779B97F4A7C15 - (1 << 64)) # modulo 2**64
+    words = (mixed >> 33 & 0x7FFFFFFF) % TABLE_WORDS
+    return words, words[1::SEEN] * 7 // 5 % CLASSES
+
+
+def embedding_loss(net, vectors, classes):
+    return F.cross_entropy(net(vectors.view(TABLE_BATCH, SEEN * WIDTH)), classes)
+
+
+def embedding(rank, folder, _):
+    ranks, data, nets = dist.get_world_size(), saved(folder, "embedding"), []
+    for _ in range(2):
+        nets.append(nn.Sequential(nn.Linear(SEEN * WIDTH, 32), nn.ReLU(), nn.Linear(32, CLASSES)))
+        nets[-1].load_state_dict(data["network"])
+    model = nn.parallel.DistributedDataParallel(nets[0])
+    adam = torch.optim.Adam(nets[0].parameters(), lr=0.01)
+    table = nn.Parameter(data["table"].clone())
+    both = torch.optim.SparseAdam([table], lr=0.05), torch.optim.Adam(nets[1].parameters(), lr=0.01)
+    for step in range(TABLE_STEPS):
+        words, classes = words_of(step, rank)
+        wanted, where = torch.zeros(TABLE_WORDS, dtype=torch.bool), torch.empty(TABLE_WORDS, dtype=torch.int64)
+        wanted[words] = True
+        positions = [wanted[owner::ranks].nonzero().view(-1) for owner in range(ranks)]
+        where[torch.cat([p * ranks + owner for owner, p in enumerate(positions)])] = torch.arange(int(wanted.sum()))
+        rows = torch.cat(torch.futures.wait_all([rpc.rpc_async(f"worker{owner}", rows_serve, args=(p,))
+                                                 for owner, p in enumerate(positions)])).requires_grad_()
+        loss = embedding_loss(model, F.embedding(where[words], rows), classes)
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+        parts = rows.grad.split([len(p) for p in positions])
+        torch.futures.wait_all([rpc.rpc_async(f"worker{owner}", rows_take, args=(rank, p, part.clone()))
+                                for owner, (p, part) in enumerate(zip(positions, parts))])
+        dist.barrier()
+        mine.step()
+        dist.barrier()
+        mean = loss.detach()
+        dist.all_reduce(mean)
+        alone = 0
+        for r in range(ranks):
+            words, classes = words_of(step, r)
+            alone = alone + embedding_loss(nets[1], F.embedding(words, table, sparse=True), classes) / ranks
+        for optimizer in both:
+            optimizer.zero_grad()
+        alone.backward()
+        for optimizer in both:
+            optimizer.step()
+        if rank == 0 and step % 20 == 0:
+            print(f"step {step}: loss {mean / ranks:.4f} in {ranks} processes, {alone:.4f} in one", flush=True)
+
+
 # ---- all --------------------------------------------------------------------------------------------------------------
 
-PROGRAMS = {"cartpole": (cartpole, 1 + OBSERVERS), "rnn": (rnn, 2), "batched": (batched, 1 + TRAINERS), "diloco": (diloco, 2)}
+PROGRAMS = {"cartpole": (cartpole, 1 + OBSERVERS), "rnn": (rnn, 2), "batched": (batched, 1 + TRAINERS), "diloco": (diloco, 2),
+            "pipeline": (pipeline, 3), "embedding": (embedding, 2)}
 
 
-def work(rank, port, name, folder, rounds):
+def work(rank, ports, name, folder, rounds):
+    global mine
     program, size = PROGRAMS[name]
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
-    if name == "diloco":
-        dist.init_process_group("gloo", rank=rank, world_size=size)
-        program(rank, folder, rounds)
-        dist.destroy_process_group()
-        return
-    options = rpc.TensorPipeRpcBackendOptions(rpc_timeout=600)
-    rpc.init_rpc(f"worker{rank}", rank=rank, world_size=size, rpc_backend_options=options)
+    grouped, calling = name in ("diloco", "embedding"), name != "diloco"
+    if grouped:
+        dist.init_process_group("gloo", f"tcp://127.0.0.1:{ports[0]}", rank=rank, world_size=size)
+    if name == "embedding":
+        mine = Rows(saved(folder, "embedding")["table"], rank, size)
+    if calling:
+        options = rpc.TensorPipeRpcBackendOptions(rpc_timeout=600, init_method=f"tcp://127.0.0.1:{ports[1]}")
+        rpc.init_rpc(f"worker{rank}", rank=rank, world_size=size, rpc_backend_options=options)
     program(rank, folder, rounds)
-    rpc.shutdown()
+    if calling:
+        rpc.shutdown()
+    if grouped:
+        dist.destroy_process_group()
 
 
 def main():
     name, folder, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 20
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    mp.start_processes(work, (port, name, folder, rounds), nprocs=PROGRAMS[name][1], start_method="fork")
+    with socket.socket() as one, socket.socket() as other:
+        for free in one, other:
+            free.bind(("127.0.0.1", 0))
+        ports = [free.getsockname()[1] for free in (one, other)]
+    mp.start_processes(work, (ports, name, folder, rounds), nprocs=PROGRAMS[name][1], start_method="fork")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
  * rpc_examples.c - what the programs of examples/ for several processes begin with, as files that PyTorch reads:
  * weights, and the batches in their order, so that their twins in bench/peer_rpc_examples.py compute the same numbers.
  *
- * Usage: rpc_examples DIR        writes cartpole.pt, rnn.pt, batched.pt and diloco.pt into it
+ * Usage: rpc_examples DIR        writes cartpole.pt, rnn.pt, batched.pt, diloco.pt, pipeline.pt and embedding.pt into
+ * it
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,6 +80,54 @@ static yk_status save_rnn(const char *folder)
     return save(folder, "rnn", d);
 }
 
+/* One half of the network of rpc_pipeline. */
+static yk_module *half_make(int half)
+{
+    yk_manual_seed(5);
+    yk_module *net = yk_resnet18(YK_OPTIONS(yk_resnet_options, .num_classes = 10));
+    if (half == 0)
+        return yk_sequential(yk_module_get_module(net, "conv1"), yk_module_get_module(net, "bn1"), yk_relu_create(),
+                             yk_module_get_module(net, "maxpool"), yk_module_get_module(net, "layer1"),
+                             yk_module_get_module(net, "layer2"));
+    return yk_sequential(yk_module_get_module(net, "layer3"), yk_module_get_module(net, "layer4"),
+                         yk_module_get_module(net, "avgpool"), yk_flatten_create(), yk_module_get_module(net, "fc"));
+}
+
+/* The halves, and a pair for each step: the classes and the list of the micro-batches. */
+static yk_status save_pipeline(const char *folder)
+{
+    yk_value *d = yk_value_dict(), *halves = yk_value_list(), *batches = yk_value_list();
+    for (int half = 0; half < 2; half++)
+        if (yk_value_append(halves, weights_of(half_make(half))))
+            return yk_last_error()->code;
+    yk_manual_seed(6);
+    for (int step = 0; step < 3; step++) {
+        yk_tensor *target = yk_randint(0, 10, YK_SHAPE(8), NULL);
+        yk_value *inputs = yk_value_list();
+        for (int i = 0; i < 4; i++)
+            if (yk_value_append(inputs, yk_value_tensor(yk_randn(YK_SHAPE(2, 3, 32, 32), NULL))))
+                return yk_last_error()->code;
+        if (yk_value_append(batches, yk_args(yk_value_tensor(target), inputs)))
+            return yk_last_error()->code;
+    }
+    if (yk_value_set(d, "halves", halves) || yk_value_set(d, "batches", batches))
+        return yk_last_error()->code;
+    return save(folder, "pipeline", d);
+}
+
+/* The whole table and the network of ddp_remote_embedding. */
+static yk_status save_embedding(const char *folder)
+{
+    yk_manual_seed(1);
+    yk_tensor *table = yk_randn(YK_SHAPE(300, 8), NULL);
+    yk_manual_seed(2);
+    yk_module *net = yk_sequential(yk_linear_create(3 * 8, 32, NULL), yk_relu_create(), yk_linear_create(32, 4, NULL));
+    yk_value *d = yk_value_dict();
+    if (yk_value_set(d, "table", yk_value_tensor(table)) || yk_value_set(d, "network", weights_of(net)))
+        return yk_last_error()->code;
+    return save(folder, "embedding", d);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -86,7 +135,7 @@ int main(int argc, char **argv)
         return 2;
     }
     yk_scope program = yk_scope_begin();
-    if (save_cartpole(argv[1]) || save_rnn(argv[1]) ||
+    if (save_cartpole(argv[1]) || save_rnn(argv[1]) || save_pipeline(argv[1]) || save_embedding(argv[1]) ||
         save_lenet(argv[1], "batched", BATCHED_TRAINERS, BATCHED_SIZE, BATCHED_UPDATES) ||
         save_lenet(argv[1], "diloco", DILOCO_RANKS, DILOCO_SIZE, 1000))
         return yk_report_error(stderr);
