@@ -1,8 +1,9 @@
 /*
  * peer_grpc.cc - calls of gRPC between two processes of this host: a peer of bench/rpc.c, with its rows. Those of
  * "shared memory" go over a Unix socket here, which is the shortest way that gRPC has within a host; those of "TCP"
- * over loopback, neither encrypted nor authenticated. Messages are bytes as they are, without protocol buffers, and a
- * large one stays in the pieces in which it was received: so gRPC copies as little as it can.
+ * over loopback, neither encrypted nor authenticated; those of "TLS" are both, in gRPC's own way. Messages are bytes as
+ * they are, without protocol buffers, and a large one stays in the pieces in which it was received: so gRPC copies as
+ * little as it can.
  *
  * Both sides use the interfaces that code made by protoc uses: the server a completion queue and one thread, which
  * answers at once; the caller a blocking call, or a completion queue where several calls are under way.
@@ -14,6 +15,9 @@
 #include <grpcpp/impl/rpc_service_method.h>
 #include <grpcpp/impl/service_type.h>
 #include <grpcpp/support/async_unary_call.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -51,6 +55,34 @@ static ByteBuffer message(const char *data, const std::vector<size_t> &sizes)
         data += size;
     }
     return ByteBuffer(slices.data(), slices.size());
+}
+
+/* A key and a certificate of it for "localhost", as PEM. */
+static grpc::SslServerCredentialsOptions::PemKeyCertPair certificate_make()
+{
+    EVP_PKEY *key = EVP_EC_gen("P-256");
+    X509 *certificate = X509_new();
+    BIO *text[2] = {BIO_new(BIO_s_mem()), BIO_new(BIO_s_mem())};
+    X509_NAME *name = X509_get_subject_name(certificate);
+    X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, (const unsigned char *)"localhost", -1, -1, 0);
+    X509_set_issuer_name(certificate, name);
+    ASN1_INTEGER_set(X509_get_serialNumber(certificate), 1);
+    X509_gmtime_adj(X509_getm_notBefore(certificate), -60);
+    X509_gmtime_adj(X509_getm_notAfter(certificate), 24 * 3600);
+    X509_set_pubkey(certificate, key);
+    X509_sign(certificate, key, EVP_sha256());
+    PEM_write_bio_PrivateKey(text[0], key, NULL, NULL, 0, NULL, NULL);
+    PEM_write_bio_X509(text[1], certificate);
+    std::string pem[2];
+    for (int i = 0; i < 2; i++) {
+        char *data;
+        long size = BIO_get_mem_data(text[i], &data);
+        pem[i].assign(data, (size_t)size);
+        BIO_free(text[i]);
+    }
+    X509_free(certificate);
+    EVP_PKEY_free(key);
+    return {pem[0], pem[1]};
 }
 
 /* ---- the server -------------------------------------------------------------------------------------------------- */
@@ -99,8 +131,9 @@ static ByteBuffer answer(const served &call, const ByteBuffer &network)
     return ByteBuffer(&slice, 1);
 }
 
-/* Serves the Unix socket and a port of loopback, whose number goes to the pipe (0: there is no server), without end. */
-static void serve(const std::string &address, int pipe)
+/* Serves the Unix socket and two ports of loopback, the second with TLS, without end. The numbers of the ports go to
+ * the pipe. */
+static void serve(const std::string &address, const grpc::SslServerCredentialsOptions &tls, int pipe)
 {
     std::vector<size_t> sizes;
     size_t all_bytes = 0;
@@ -110,17 +143,17 @@ static void serve(const std::string &address, int pipe)
     }
     std::vector<char> parameters(all_bytes, 1);
     ByteBuffer network = message(parameters.data(), sizes);
-    int port = 0;
+    int ports[2] = {0, 0};
     service all;
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &ports[0]);
+    builder.AddListeningPort("127.0.0.1:0", grpc::SslServerCredentials(tls), &ports[1]);
     builder.AddListeningPort(address, grpc::InsecureServerCredentials());
     builder.SetMaxReceiveMessageSize(-1);
     builder.RegisterService(&all);
     std::unique_ptr<grpc::ServerCompletionQueue> queue = builder.AddCompletionQueue();
     std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-    port = server ? port : 0;
-    if (write(pipe, &port, sizeof(port)) != sizeof(port) || !port)
+    if (!server || write(pipe, ports, sizeof(ports)) != sizeof(ports))
         _exit(1);
     for (int i = 0; i < METHODS; i++)
         for (int n = 0; n < WINDOW; n++)
@@ -141,7 +174,7 @@ static void serve(const std::string &address, int pipe)
 
 /* ---- the caller -------------------------------------------------------------------------------------------------- */
 
-static const char *way; /* "shared memory" or "TCP" */
+static const char *way; /* "shared memory", "TCP" or "TLS" */
 
 static void row(const char *name, double value, const char *unit)
 {
@@ -177,11 +210,12 @@ struct caller {
     std::vector<RpcMethod> methods;
     grpc::CompletionQueue queue;
 
-    explicit caller(const std::string &address)
+    caller(const std::string &address, const std::shared_ptr<grpc::ChannelCredentials> &credentials)
     {
         grpc::ChannelArguments arguments;
+        arguments.SetSslTargetNameOverride("localhost");
         arguments.SetMaxReceiveMessageSize(-1);
-        channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+        channel = grpc::CreateCustomChannel(address, credentials, arguments);
         for (const char *name : names)
             methods.emplace_back(name, nullptr, RpcMethod::NORMAL_RPC, channel);
     }
@@ -238,12 +272,13 @@ struct caller {
     }
 };
 
-static void measure(const char *name, const std::string &address)
+static void measure(const char *name, const std::string &address,
+                    const std::shared_ptr<grpc::ChannelCredentials> &credentials)
 {
     static std::vector<char> memory(1 << 30);
     const int CALLS = 20000;
-    bool shared = strcmp(name, "TCP") != 0;
-    caller worker(address);
+    bool shared = strcmp(name, "shared memory") == 0;
+    caller worker(address, credentials);
     ByteBuffer empty = message(memory.data(), {0});
     way = name;
     latency("empty call", worker.timed(rounds, 50, NOTHING, empty));
@@ -277,25 +312,30 @@ static void measure(const char *name, const std::string &address)
 int main(int argc, char **argv)
 {
     rounds = argc > 1 ? atoi(argv[1]) : rounds;
-    int ends[2], port = 0;
+    int ends[2], ports[2];
     if (argc > 2 || rounds < 100 || pipe(ends)) {
         fprintf(stderr, "usage: peer_grpc [rounds (100 or more)]\n");
         return 2;
     }
     std::string address = "unix-abstract:peer_grpc." + std::to_string(getpid());
+    grpc::SslServerCredentialsOptions tls;
+    tls.pem_key_cert_pairs.push_back(certificate_make());
     pid_t pid = fork();
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        serve(address, ends[1]);
+        serve(address, tls, ends[1]);
         _exit(1);
     }
     close(ends[1]);
-    if (read(ends[0], &port, sizeof(port)) != sizeof(port) || !port) {
+    if (read(ends[0], ports, sizeof(ports)) != sizeof(ports) || !ports[0] || !ports[1]) {
         fprintf(stderr, "peer_grpc: the server did not start\n");
         return 1;
     }
-    measure("shared memory", address);
-    measure("TCP", "127.0.0.1:" + std::to_string(port));
+    grpc::SslCredentialsOptions trusted;
+    trusted.pem_root_certs = tls.pem_key_cert_pairs[0].cert_chain;
+    measure("shared memory", address, grpc::InsecureChannelCredentials());
+    measure("TCP", "127.0.0.1:" + std::to_string(ports[0]), grpc::InsecureChannelCredentials());
+    measure("TLS", "127.0.0.1:" + std::to_string(ports[1]), grpc::SslCredentials(trusted));
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
     return 0;
