@@ -42,7 +42,7 @@ else
     ok "a launcher that crashes, and two that ask for one term: all states hold" all_hold
     search keeper_both -DCRASHES=1 -DCUTS=1 -DBEATS=0 -DVIEWS=1
     ok "a keeper that is cut off, and a launcher that crashes: all states hold" all_hold
-    search keeper_cut -DCRASHES=0 -DCUTS=1 -DVIEWS=1
+    search keeper_cut -DCRASHES=0 -DCUTS=1 -DVIEWS=1 -DTERMS=2
     ok "a keeper that is cut off, beside beats that are late: all states hold" all_hold
     for fault in NO_COMPARE NO_NEWEST YIELD_KEPT; do
         search $fault.keeper -DCRASHES=1 -DCUTS=0 -DBEATS=0 -D$fault
