@@ -107,6 +107,9 @@
     X(SIGMOID_GRAD, x * ((1 - y) * y))                                                                                 \
     X(THRESHOLD_GRAD, y <= alpha ? 0 : x)                                                                              \
     X(SHRINK_GRAD, F(fabs)(y) <= alpha ? 0 : x)                                                                        \
+    X(ABOVE_GRAD, y > alpha ? x : 0)                                                                                   \
+    X(BELOW_GRAD, y < alpha ? x : 0)                                                                                   \
+    X(PRELU, x > 0 ? x : y * x)                                                                                        \
     X(ABS_GRAD, x * (y > 0 ? 1 : y < 0 ? -1 : 0))
 
 #define YK__VECTOR_BINARY(X, F)                                                                                        \
@@ -361,6 +364,7 @@ static inline const char *yk__binary_name(yk__binary op)
         "smooth_l1_loss",
         "kl_div",
         "lerp",
+        "prelu",
         "relu_backward",
         "tanh_backward",
         "sigmoid_backward",
@@ -375,6 +379,8 @@ static inline const char *yk__binary_name(yk__binary op)
         "elu_backward",
         "threshold_backward",
         "shrink_backward",
+        "above_backward",
+        "below_backward",
         "smooth_l1_loss_backward",
         "abs_backward",
     };

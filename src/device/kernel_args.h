@@ -62,12 +62,13 @@ typedef enum yk__binary {
     YK__EQ, YK__NE, YK__LT, YK__LE, YK__GT, YK__GE, YK__AND, YK__OR, /* out is bool */
     /* losses of each element: d = a - b, d^2 / (2 alpha) up to |d| = alpha and |d| - alpha / 2 beyond; b log b - b a */
     YK__SMOOTH_L1, YK__KL_DIV,
-    YK__LERP_NUMBER /* a + alpha (b - a), from the end that is nearer */,
+    YK__LERP_NUMBER /* a + alpha (b - a), from the end that is nearer */, YK__PRELU /* a, or a b where a <= 0 */,
     /* gradients: a is the gradient of the output, b what the op kept */
     YK__RELU_GRAD /* b = out */, YK__TANH_GRAD /* b = out */, YK__SIGMOID_GRAD /* b = out */, YK__GELU_GRAD /* b = x */,
     YK__GELU_TANH_GRAD, YK__SILU_GRAD, YK__MISH_GRAD, YK__LOG_SIGMOID_GRAD, YK__HARDSWISH_GRAD, YK__HARDSIGMOID_GRAD,
     YK__LEAKY_RELU_GRAD /* alpha: p0 */, YK__ELU_GRAD /* alpha: p0 */, YK__THRESHOLD_GRAD /* alpha: p0 */,
     YK__SHRINK_GRAD /* of both, alpha: p0 */, /* b = x in these, too */
+    YK__ABOVE_GRAD, YK__BELOW_GRAD, /* a where b > alpha, b < alpha, else 0 */
     YK__SMOOTH_L1_GRAD /* b = d */,
     YK__ABS_GRAD /* b = x */
 } yk__binary;

@@ -19,13 +19,30 @@ yk_tensor *yk_selu(yk_tensor *x)
     YK__WITHIN_SCOPE(yk_mul_scalar(yk_elu(x, alpha), scale));
 }
 
+static void prelu_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const yk__tensor_spec *slope_form = yk__context(node);
+    yk_tensor *x = yk__saved_in_graph(node, 0), *slope = yk__saved_in_graph(node, 1);
+    yk_tensor *positive = x ? yk_gt(x, yk__recorded_number(x, 0)) : NULL;
+    if (yk__needs_grad(node, 0))
+        grads[0] = yk_where(positive, gouts[0], yk_mul(gouts[0], slope));
+    if (yk__needs_grad(node, 1))
+        grads[1] = yk__recorded_sum_to(yk__recorded_where_not(positive, yk_mul(gouts[0], x)), slope_form);
+}
+
 static yk_tensor *prelu(yk_tensor *x, yk_tensor *weight)
 {
+    static const yk__op op = {.name = "prelu", .recorded = prelu_recorded};
     int64_t shape[YK_MAX_DIMS] = {1, 1, 1, 1, 1, 1, 1, 1};
     if (weight->numel > 1)
         shape[1] = weight->numel;
     int ndim = weight->numel > 1 ? x->ndim : 0;
     yk_tensor *slope = yk_reshape(weight, ndim, shape), *zero = yk__recorded_number(x, 0);
+    if (slope && !yk__listening) {
+        yk_tensor *both[2] = {x, slope};
+        yk__tensor_spec form = yk__spec_of(slope);
+        return yk__record(yk__raw_binary("prelu", YK__PRELU, x, slope, 1), &op, 2, both, 2, both, &form, sizeof(form));
+    }
     return yk_where(yk_gt(x, zero), x, yk_mul(slope, x));
 }
 

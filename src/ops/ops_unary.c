@@ -163,30 +163,17 @@ static yk_tensor *zero_rule(yk_tensor *g, yk_tensor *k, const double *p)
     return yk__tensor_full_like(g, 0);
 }
 
-/* g where `mask`, else 0; takes over g, and NULL passes through. */
-static yk_tensor *where_or_zero(yk_tensor *mask, yk_tensor *g)
-{
-    yk_tensor *zero = g ? yk__raw_scalar(0, (yk_dtype)g->dtype, yk__device_of(g)) : NULL;
-    yk_tensor *out = yk__raw_where(mask, g, zero);
-    yk__release_all(2, (yk_tensor *[]){zero, g});
-    return out;
-}
-
 /* g where low < x < high, else 0; an infinite bound is none, so x may be infinite there. */
 static yk_tensor *clamp_rule(yk_tensor *g, yk_tensor *x, const double *p)
 {
     if (!(p[0] <= p[1]))
         return yk__tensor_full_like(g, 0);
-    yk_tensor *out = yk_tensor_retain(g);
-    for (int side = 0; side < 2; side++) {
-        if (p[side] == (side ? INFINITY : -INFINITY))
-            continue;
-        yk_tensor *bound = yk__raw_scalar(p[side], yk__wide_dtype(x), yk__device_of(x));
-        yk_tensor *inside = yk__raw_binary("clamp", side ? YK__LT : YK__GT, x, bound, 1);
-        out = where_or_zero(inside, out);
-        yk__release_all(2, (yk_tensor *[]){bound, inside});
-    }
-    return out;
+    if (p[0] == -INFINITY)
+        return p[1] == INFINITY ? yk_tensor_retain(g) : yk__raw_binary("clamp", YK__BELOW_GRAD, g, x, p[1]);
+    yk_tensor *out = yk__raw_binary("clamp", YK__ABOVE_GRAD, g, x, p[0]);
+    if (!out || p[1] == INFINITY)
+        return out;
+    return yk__tensor_if_ok(out, yk__raw_binary_into("clamp", YK__BELOW_GRAD, out, out, x, p[1]));
 }
 
 /* d log1p / dx = 1 / (1 + x) */

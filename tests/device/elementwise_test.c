@@ -219,6 +219,9 @@ static const struct {
     {YK__ELU_GRAD, "elu grad", 1.5, false, false},
     {YK__THRESHOLD_GRAD, "threshold grad", 0.25, false, false},
     {YK__SHRINK_GRAD, "shrink grad", 0.75, false, false},
+    {YK__ABOVE_GRAD, "above grad", 0.25, false, false},
+    {YK__BELOW_GRAD, "below grad", 0.25, false, false},
+    {YK__PRELU, "prelu", 1, false, false},
     {YK__SMOOTH_L1, "smooth l1", 1.5, false, false},
     {YK__SMOOTH_L1_GRAD, "smooth l1 grad", 1.5, false, false},
     {YK__KL_DIV, "kl div", 1, false, false},
@@ -271,6 +274,9 @@ static double binary_reference(yk__binary op, double a, double b, double alpha)
     case YK__ELU_GRAD: return b > 0 ? a : a * alpha * exp(b);
     case YK__THRESHOLD_GRAD: return b > alpha ? a : 0;
     case YK__SHRINK_GRAD: return fabs(b) > alpha ? a : 0;
+    case YK__ABOVE_GRAD: return b > alpha ? a : 0;
+    case YK__BELOW_GRAD: return b < alpha ? a : 0;
+    case YK__PRELU: return a > 0 ? a : a * b;
     case YK__SMOOTH_L1: {
         double d = fabs(a - b);
         return d < alpha ? d * d / (2 * alpha) : d - alpha / 2;

@@ -33,12 +33,20 @@ enum { TOGETHER = 64 };
                 }                                                                                                      \
                 for (int64_t e = 1; e < k[0] * k[1] * k[2]; e++) {                                                     \
                     int64_t start = corner + (e / (k[1] * k[2]) * height + e / k[2] % k[1]) * width + e % k[2];        \
+                    T nan = 0;                                                                                         \
                     for (int64_t l = 0; l < n; l++) {                                                                  \
                         int64_t at = start + columns[first + l];                                                       \
                         T value = x[at], before = most[l];                                                             \
-                        int64_t more = (value > before) | ((value != value) & (before == before));                     \
-                        most[l] = more ? value : before;                                                               \
-                        position[l] = (at & -more) | (position[l] & (more - 1));                                       \
+                        most[l] = value > before ? value : before;                                                     \
+                        position[l] = value > before ? at : position[l];                                               \
+                        nan += value - value; /* infinities are looked at again, too */                                \
+                    }                                                                                                  \
+                    for (int64_t l = 0; nan != nan && l < n; l++) {                                                    \
+                        int64_t at = start + columns[first + l];                                                       \
+                        if (x[at] != x[at] && most[l] == most[l]) {                                                    \
+                            most[l] = x[at];                                                                           \
+                            position[l] = at;                                                                          \
+                        }                                                                                              \
                     }                                                                                                  \
                 }                                                                                                      \
                 memcpy(which, position, (size_t)n * sizeof(*which));                                                   \

@@ -517,6 +517,12 @@ static yk_status reduce(int device, yk__reduce op, const yk__view *out, const yk
     if (outer.total == 0)
         return YK_OK;
 
+    /* All bools of a column are true where the least is, and one is where the greatest is. */
+    if (in->dtype == YK_BOOL && r.count > 0 && (op == YK__ALL || op == YK__ANY) && outer.total > 1 &&
+        outer.stride[0][1] == 1) {
+        r.op = op == YK__ALL ? YK__AMIN : YK__AMAX;
+        r.feed = feeds[r.op][YK_BOOL];
+    }
     cut(&r);
     if (r.pieces == 1) {
         outputs_run run = {&r, 0, r.count, 0};

@@ -222,7 +222,7 @@ TRUTH(u8, uint8_t)
  * before. A block may keep a NaN or not in `best`: the flag counts.
  */
 enum { EXTREME_BLOCK = 1024 };
-#define EXTREME(name, T, M, field, better)                                                                             \
+#define EXTREME(name, T, M, field, better, position)                                                                   \
     static void name##_block(state *s, int64_t first, int64_t n, const char *x, int64_t stride)                        \
     {                                                                                                                  \
         typedef T V __attribute__((vector_size(YK__VECTOR_BYTES)));                                                    \
@@ -275,6 +275,11 @@ enum { EXTREME_BLOCK = 1024 };
         bool seen = s->at >= 0, seen_nan = s->field != s->field;                                                       \
         if (seen && (seen_nan || (!nan && !(best better(T) s->field))))                                                \
             return;                                                                                                    \
+        if (!position && !nan) {                                                                                       \
+            s->field = best;                                                                                           \
+            s->at = first;                                                                                             \
+            return;                                                                                                    \
+        }                                                                                                              \
         for (i = 0; stride == (int64_t)sizeof(T) && i + 64 <= n; i += 64) {                                            \
             const U *from = (const U *)(x + i * (int64_t)sizeof(T));                                                   \
             W found = {0};                                                                                             \
@@ -298,8 +303,10 @@ enum { EXTREME_BLOCK = 1024 };
     }
 /* M: the signed integer as wide as T */
 #define EXTREMES(S, T, M, field)                                                                                       \
-    EXTREME(max_##S, T, M, field, >)                                                                                   \
-    EXTREME(min_##S, T, M, field, <)
+    EXTREME(max_##S, T, M, field, >, false)                                                                            \
+    EXTREME(min_##S, T, M, field, <, false)                                                                            \
+    EXTREME(argmax_##S, T, M, field, >, true)                                                                          \
+    EXTREME(argmin_##S, T, M, field, <, true)
 EXTREMES(f32, float, int32_t, a)
 EXTREMES(f64, double, int64_t, a)
 EXTREMES(i64, int64_t, int64_t, i)
@@ -333,7 +340,9 @@ enum { WIDE_BLOCK = 1024 };
     FEED_HALF(any, S)                                                                                                  \
     FEED_HALF(all, S)                                                                                                  \
     FEED_HALF(max, S)                                                                                                  \
-    FEED_HALF(min, S)
+    FEED_HALF(min, S)                                                                                                  \
+    FEED_HALF(argmax, S)                                                                                               \
+    FEED_HALF(argmin, S)
 FEED_HALVES(f16)
 FEED_HALVES(bf16)
 
@@ -347,8 +356,8 @@ static const feed_fn feeds[][YK__DTYPES] = {
     [YK__AMIN] = {REAL(min), WHOLE(min)},
     [YK__ANY] = {REAL(any), WHOLE(any)},
     [YK__ALL] = {REAL(all), WHOLE(all)},
-    [YK__ARGMAX] = {REAL(max), WHOLE(max)},
-    [YK__ARGMIN] = {REAL(min), WHOLE(min)},
+    [YK__ARGMAX] = {REAL(argmax), WHOLE(argmax)},
+    [YK__ARGMIN] = {REAL(argmin), WHOLE(argmin)},
     [YK__VAR] = {REAL(var)},
     [YK__SUM_SQUARES] = {REAL(squares), WHOLE(squares)},
 };
