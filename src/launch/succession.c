@@ -63,6 +63,9 @@ static const double connect_patience = 0.3, first_patience = 0.15, ask_after = 0
 /* Parts of --node-timeout: until a launcher asks once more, which is more than a promise binds that has come to nothing
  * (keeper.c); between the first and the last one to ask, at most. */
 static const double ask_again = 0.1, ask_within = 0.1;
+/* Likewise: for so long this launcher does not ask itself after it has given its promise to another. That is longer
+ * than the promise binds, so that one that has become the keeper, and is slow to say so, is not deposed. */
+static const double ask_past = 0.13;
 /* The part of --node-timeout for which nothing was heard of the keeper, after which every moment counts. */
 static const double look_closely = 0.3;
 /* The part of --node-timeout without a majority after which a keeper ends its processes: less than keeper.c has others
@@ -1070,7 +1073,9 @@ static void step_follower(yk__rendezvous *n)
         go_to(n);
     if (yk__keeper_owes(&s->voter, now, &id, &term))
         consider(n, term, id, false);
-    if (!yk__keeper_free(&s->voter, now) && s->election != YK__ELECTION_LOOKS) {
+    bool promised = !n->reg && s->voter.whom && s->voter.whom != n->id && !s->voter.fed && !s->voter.ended;
+    bool may = yk__keeper_free(&s->voter, now) && !(promised && now < s->voter.heard + ask_past * n->s.node_timeout);
+    if (!may && s->election != YK__ELECTION_LOOKS) {
         s->ask_at = 0;
         return;
     }

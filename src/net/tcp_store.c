@@ -243,6 +243,11 @@ static yk__reason request_exchange(call *c, unsigned *type)
     if (c->waits && !yk__wait_fd(fd, POLLIN, deadline)) {
         deadline = yk__now() + (c->kind == YK__GATHER ? c->until.timeout : cancel_patience);
         yk__channel_send(channel, YK__CANCEL, NULL, 0);
+        yk__channel_flush(channel, fd);
+        if (c->tcp->guide && !answer_comes(c, deadline)) { /* that of a meeting may be waited for for long */
+            snprintf(channel->why, sizeof(channel->why), "the store has moved");
+            return YK__LOST;
+        }
     } else if (c->waits) {
         deadline = yk__now() + cancel_patience + c->tcp->store.timeout;
     }
@@ -635,7 +640,7 @@ static yk_status connect_later(tcp_store *tcp)
     if (status) {
         yk__error_put(&tcp->never);
     } else if (tcp->later) {
-        static const yk__address nowhere;
+        static const yk__address nowhere = {.size = 0};
         tcp->later = false;
         if (!tcp->guide || !has_moved(tcp, &nowhere))
             status = tcp_store_join(tcp, tcp->host, tcp->store.port, true, tcp->store.timeout);

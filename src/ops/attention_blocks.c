@@ -122,7 +122,13 @@ static plan plan_of(yk_tensor *const *in)
 bool yk__attention_is_large(yk_tensor *const inputs[YK__ATTENTION_INPUTS])
 {
     plan p;
-    return !yk__listening && sizes_find(&p, inputs) && product(p.size, 0, p.ndim) > block_elements(inputs[Q]);
+    int64_t elements = 1, most = block_elements(inputs[Q]);
+    if (yk__listening || !sizes_find(&p, inputs))
+        return false;
+    for (int d = 0; d < p.ndim; d++)
+        if (__builtin_mul_overflow(elements, p.size[d], &elements)) /* an error of matmul's */
+            return false;
+    return elements > most;
 }
 
 /* The next block; false after the last one. One of no elements comes `first`. */

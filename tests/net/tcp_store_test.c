@@ -758,16 +758,84 @@ static void several_threads_follow(void **state)
     yk_scope_end(scope);
 }
 
+static void *meet(void *arg)
+{
+    waiter *w = arg;
+    yk__bytes keys[] = {yk__text_bytes("there")};
+    yk__store_value values[1] = {{0}};
+    yk__store_gather all = {.keys = keys,
+                            .count = 1,
+                            .values = values,
+                            .own = yk__text_bytes("rank/0"),
+                            .value = yk__text_bytes("mine"),
+                            .stop = yk__text_bytes("stop")};
+    w->found = !yk__store_gather_run(w->store, &all, yk__now() + 1, patience(60)) && all.complete;
+    free(values[0].data);
+    return NULL;
+}
+
+/* A process that meets others at a store whose host stands still, and was told to wait for it for long, goes to where
+ * the store is by now. */
+static void a_meeting_follows(void **state)
+{
+    (void)state;
+    int ports[2], port = 0;
+    assert_int_equal(pipe(ports), 0);
+    pid_t server = fork();
+    if (server == 0) {
+        (void)yk_scope_begin();
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        port = yk_store_port(open_server());
+        _exit(write(ports[1], &port, sizeof(port)) == sizeof(port) ? pause() : 1);
+    }
+    assert_true(server > 0);
+    assert_int_equal(read(ports[0], &port, sizeof(port)), (int)sizeof(port));
+    yk_scope scope = yk_scope_begin();
+    yk_store *guide = open_server(), *now = open_server();
+    yk_tcp_store_options o = options(port, false);
+    o.timeout = patience(90);
+    yk_store *store = yk__tcp_store_later(&o, "a store that moves");
+    char where[40];
+    int length = snprintf(where, sizeof(where), "127.0.0.1:%d", port);
+    expect_ok(yk_store_set(guide, YK__GUIDE_KEY, where, (size_t)length));
+    yk__tcp_store_guide(store, yk_store_retain(guide));
+    expect_ok(yk_store_set(store, "before", "1", 1));
+    expect_ok(yk_store_set(now, "there", "1", 1));
+    assert_int_equal(kill(server, SIGSTOP), 0);
+    waiter one = {.store = store};
+    double began = yk__now();
+    assert_int_equal(pthread_create(&one.thread, NULL, meet, &one), 0);
+    usleep(1500000); /* the time of the meeting is over, and the server is asked for its answer */
+    length = snprintf(where, sizeof(where), "127.0.0.1:%d", yk_store_port(now));
+    expect_ok(yk_store_set(guide, YK__GUIDE_KEY, where, (size_t)length));
+    pthread_join(one.thread, NULL);
+    assert_true(one.found);
+    assert_true(yk__now() - began < patience(30));
+    yk_scope_end(scope);
+    kill(server, SIGKILL);
+    waitpid(server, NULL, 0);
+    close(ports[0]);
+    close(ports[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refusals),         cmocka_unit_test(wrong_version),
-        cmocka_unit_test(nobody_there),     cmocka_unit_test(server_comes_later),
-        cmocka_unit_test(port_in_use),      cmocka_unit_test(interface_that_routes_to_a_peer),
-        cmocka_unit_test(server_dies),      cmocka_unit_test(server_dies_with_a_forked_child_alive),
-        cmocka_unit_test(garbage),          cmocka_unit_test(damage_on_the_way),
-        cmocka_unit_test(floods),           cmocka_unit_test(half_open),
-        cmocka_unit_test(lost_connections), cmocka_unit_test(several_threads_follow),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(wrong_version),
+        cmocka_unit_test(nobody_there),
+        cmocka_unit_test(server_comes_later),
+        cmocka_unit_test(port_in_use),
+        cmocka_unit_test(interface_that_routes_to_a_peer),
+        cmocka_unit_test(server_dies),
+        cmocka_unit_test(server_dies_with_a_forked_child_alive),
+        cmocka_unit_test(garbage),
+        cmocka_unit_test(damage_on_the_way),
+        cmocka_unit_test(floods),
+        cmocka_unit_test(half_open),
+        cmocka_unit_test(lost_connections),
+        cmocka_unit_test(several_threads_follow),
+        cmocka_unit_test(a_meeting_follows),
     };
     return cmocka_run_group_tests_name("tcp store among peers that fail", tests, NULL, NULL);
 }

@@ -29,7 +29,7 @@ static yk_tensor *wave(int seed, int ndim, const int64_t *shape, const yk_tensor
     return out;
 }
 
-/* Of the largest number of b. */
+/* The largest difference over the largest number of b. */
 static double distance(yk_tensor *a, yk_tensor *b)
 {
     bool previous = yk_no_grad_begin();

@@ -432,8 +432,9 @@ static void folder_remove(void)
     assert_int_equal(rmdir(folder), 0);
 }
 
-/* The last of two trainers kills itself after two steps; the other goes on alone. */
-static yk_status killed_trainer(int rank, const char *path)
+/* The last of two trainers kills itself after two steps; the other goes on alone: in a synchronous run with the weights
+ * of one process, in a bounded-stale one though it is soon more steps ahead than it may be. */
+static yk_status killed_trainer(int rank, const char *path, yk_server_mode mode)
 {
     enum { TOGETHER = 2 };
     const char *const names[] = {"s0", "t0", "t1"};
@@ -446,33 +447,47 @@ static yk_status killed_trainer(int rank, const char *path)
         yk_parameter_server *ps =
             yk_parameter_server_join(kept_names, 1, yk_module_parameters(net),
                                      YK_OPTIONS(yk_parameter_server_options, .rank = trainer, .trainers = 2,
-                                                .mode = YK_SERVER_SYNC, .sgd = sgd_dense));
+                                                .mode = mode, .staleness = 1, .sgd = sgd_dense));
         CHECK(ps);
         for (int i = 0; i < 2 * STEPS; i++) {
             if (i == TOGETHER && trainer == 1)
                 raise(SIGKILL);
             yk_module_zero_grad(net);
             CHECK(!yk_backward(loss_of(net, i, trainer)) && !yk_parameter_server_step(ps));
-            CHECK(!step_alone(alone, o, i, i < TOGETHER ? 2 : 1, true) && same_weights(net, alone));
+            if (mode == YK_SERVER_SYNC)
+                CHECK(!step_alone(alone, o, i, i < TOGETHER ? 2 : 1, true) && same_weights(net, alone));
         }
+        int64_t updates = yk_parameter_server_updates(ps);
+        CHECK(updates == (mode == YK_SERVER_SYNC ? 2 * STEPS : 2 * STEPS + TOGETHER));
     }
     CHECK(!yk_rpc_shutdown(YK_RPC_GRACEFUL, patience(30)));
     yk_scope_end(scope);
     return YK_OK;
 }
 
+static yk_status killed_sync(int rank, const char *path)
+{
+    return killed_trainer(rank, path, YK_SERVER_SYNC);
+}
+
+static yk_status killed_stale(int rank, const char *path)
+{
+    return killed_trainer(rank, path, YK_SERVER_STALE);
+}
+
 static void test_a_trainer_that_dies(void **state)
 {
     (void)state;
-    char path[] = "/tmp/yoke-ps-XXXXXX";
-    int fd = mkstemp(path);
-    pid_t pids[3];
-    fork_workers(killed_trainer, path, 3, pids);
-    expect_end(pids[2], SIGKILL);
-    expect_end(pids[1], 0);
-    expect_end(pids[0], 0);
-    close(fd);
-    unlink(path);
+    for (int stale = 0; stale < 2; stale++) {
+        char path[] = "/tmp/yoke-ps-XXXXXX";
+        close(mkstemp(path));
+        pid_t pids[3];
+        fork_workers(stale ? killed_stale : killed_sync, path, 3, pids);
+        expect_end(pids[2], SIGKILL);
+        expect_end(pids[1], 0);
+        expect_end(pids[0], 0);
+        unlink(path);
+    }
 }
 
 /* Two servers, ranks 0 and 1, and two trainers, which look at nothing but their own weights. */

@@ -268,20 +268,18 @@ static void pass_on(side *s, size_t size, bool caller, int from, int to)
         times = 2;
     if (!wire.done && call && wire.deed == LEAVE_OUT)
         times = 0;
-    if (!wire.done && call && wire.deed == REFLECT) {
-        times = 0;
-        send_whole(from, s->bytes, size);
-        wire.done = true;
-    }
+    bool reflect = !wire.done && call && wire.deed == REFLECT;
+    times = reflect ? 0 : times;
     bool change = (wire.deed == CHANGE_CALL && large && caller) || (wire.deed == CHANGE_REPLY && large && !caller) ||
                   (wire.deed == CHANGE_HEAD && call);
-    if (!wire.done && change) {
+    change = change && !wire.done;
+    if (change)
         s->bytes[wire.deed == CHANGE_HEAD ? 4 : size - 100] ^= 0x10;
-        wire.done = true;
-    }
+    wire.done = wire.done || change || times != 1; /* before anybody can see it */
+    if (reflect)
+        send_whole(from, s->bytes, size);
     for (int i = 0; i < times; i++)
         send_whole(to, s->bytes, size);
-    wire.done = wire.done || times != 1;
     *(frame ? &s->frames : &s->messages) += 1;
     memmove(s->bytes, s->bytes + size, s->size - size);
     s->size -= size;

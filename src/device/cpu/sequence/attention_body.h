@@ -7,7 +7,7 @@
 #include "device/cpu/gemm/gemm_panels_body.h"
 
 /* Scores of one query against keys [key, key + cols): -inf where it may not look, plus an additive mask. */
-static void TYPED(mask_row)(const attention_job *job, const head *at, T *scores, int64_t query, int64_t key,
+static void TYPED(mask_row)(const attention_job *job, const head *at, T *restrict scores, int64_t query, int64_t key,
                             int64_t cols)
 {
     if (job->p->causal)
@@ -20,6 +20,10 @@ static void TYPED(mask_row)(const attention_job *job, const head *at, T *scores,
         const uint8_t *mask = (const uint8_t *)at->mask + row;
         for (int64_t j = 0; j < cols; j++)
             scores[j] = mask[j * step] ? scores[j] : (T)-INFINITY;
+    } else if (step == 1) { /* a loop of vectors */
+        const T *mask = (const T *)at->mask + row;
+        for (int64_t j = 0; j < cols; j++)
+            scores[j] += mask[j];
     } else {
         const T *mask = (const T *)at->mask + row;
         for (int64_t j = 0; j < cols; j++)
