@@ -204,7 +204,7 @@ struct caller {
         p->reader->Finish(&p->reply, &p->status, p);
     }
 
-    /* Whether a call that has begun ended within the time. */
+    /* True if a call that has begun ended within the time. */
     bool end(gpr_timespec until)
     {
         void *tag;
