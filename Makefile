@@ -519,7 +519,7 @@ nightly:
 SOAK ?= 1000
 SOAK_FAULTS ?= $(SOAK)
 HOSTILE_TESTS := $(addprefix $(BUILD)/tests/,comm/hostile_test comm/hostile_ranks_test launch/hostile_launchers_test)
-soak: $(BUILD)/tests/soak/faults $(BUILD)/tests/checkpoint/group_kills_test $(BUILD)/tests/net/descriptors_test \
+soak: $(BUILD)/tests/soak/faults $(BUILD)/tests/comm/breaking_test $(BUILD)/tests/checkpoint/group_kills_test $(BUILD)/tests/net/descriptors_test \
       $(BUILD)/tests/elastic/survive_test $(BUILD)/tests/launch/roles_test $(BUILD)/tests/observe/hangs_test \
       $(BUILD)/tests/rpc/rpc_chaos_test $(BUILD)/tests/rpc/rpc_publish_test $(BUILD)/examples/rl_cartpole $(HOSTILE_TESTS) $(BUILD)/yoke \
       $(BUILD)/bench/monitor
@@ -537,6 +537,7 @@ soak: $(BUILD)/tests/soak/faults $(BUILD)/tests/checkpoint/group_kills_test $(BU
 	YOKE=$(BUILD)/yoke YOKE_KILLS=1000 YOKE_TEST_SEED=$$(date +%s) $(BUILD)/tests/launch/roles_test
 	YOKE=$(BUILD)/yoke YOKE_HANGS=100 YOKE_TEST_SEED=$$(date +%s) $(BUILD)/tests/observe/hangs_test
 	YOKE=$(BUILD)/yoke $(BUILD)/bench/monitor 1000000 2
+	YOKE_STOPS=500 $(BUILD)/tests/comm/breaking_test
 	YOKE_STRANGERS=1000000 $(BUILD)/tests/net/descriptors_test
 	for test in $(HOSTILE_TESTS); do YOKE=$(BUILD)/yoke YOKE_HOSTILE=1000 $$test || exit 1; done
 

@@ -109,7 +109,13 @@ refused()
     exits "$expected" "refused: $message" "$@"
     says err "$message"
 }
-refused 2 "--virtual-ranks 2: 3 processes" run --virtual-ranks 2 -n 3 -- true
+exits 0 "processes beyond the virtual ranks are spares" run --virtual-ranks 2 -n 4 --no-prefix -- \
+    sh -c 'echo "$RANK of $WORLD_SIZE"'
+ok "those that begin are as many as virtual ranks" [ "$(sort out)" = "0 of 2
+1 of 2" ]
+says err "--virtual-ranks 2: each process computes a virtual rank at least, so 2 of the 4 are spares"
+says err "--virtual-ranks 2: of the spares none was started"
+refused 2 "--virtual-ranks 2: 3 processes" run --virtual-ranks 2 -n 3 --on-failure continue -- true
 refused 2 "--evict-stalled go on by themselves --on-failure --hang-timeout" run --evict-stalled 3 --on-failure restart -- true
 refused 2 "--evict-stalled several roles" run --evict-stalled 3 -n 1 --role a true : -n 1 --role b true
 refused 2 "--spares go on by themselves --on-failure" run --spares 1 --on-failure continue -- true

@@ -303,7 +303,7 @@ static void stopped_somewhere(rank_context *c)
     fill(p, yk_numel(x), 1);
     CHECK_MET(c);
     if (c->rank == 1 && fork() == 0) {
-        usleep(60000);
+        usleep((useconds_t)(20000 + *(const int *)c->arg * 7919 % 80000));
         kill(getppid(), SIGSTOP);
         _exit(0);
     }
@@ -330,8 +330,9 @@ static void stopped_somewhere(rank_context *c)
 static void test_stopped(void **unused)
 {
     (void)unused;
-    for (int i = 0; i < 4; i++)
-        run_ranks(PROCESSES, 2, stopped_somewhere, NULL, 0.3, true);
+    const char *many = getenv("YOKE_STOPS"); /* make soak */
+    for (int i = 0, count = many ? atoi(many) : 4; i < count; i++)
+        run_ranks(PROCESSES, 2, stopped_somewhere, &i, 0.3, true);
 }
 
 /* A rank that computes, and waits for nobody, learns that another has ended. */

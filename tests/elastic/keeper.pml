@@ -11,7 +11,7 @@
  *   - two views of one number are equal, as far as a member has had an answer with them;
  *   - a keeper answers nothing when one of a later term has answered.
  *
- * -DCRASHES=N and -DCUTS=N are the numbers of each, -DVIEWS=N and -DBEATS=N those of views, and of beats in time. Each of these puts a fault in, which the search must find:
+ * -DCRASHES=N and -DCUTS=N are the numbers of each, -DVIEWS=N and -DBEATS=N those of views, and of beats in time, -DTERMS=N the last term that is asked for. Each of these puts a fault in, which the search must find:
  *   -DNO_COMPARE   a launcher takes a view without a look at the term that it has promised to another
  *   -DNO_NEWEST    a new keeper begins with the view that itself knows
  *   -DNO_FENCE     a keeper answers when its lease is over

@@ -8,7 +8,8 @@
  *   - two views of one number are equal;
  *   - members differ by one collective at most;
  *   - when a collective is completed in a view without it a process is dead, and so never writes again;
- *   - when the faults are over, whoever lives comes to the end of the run (no state is stuck).
+ *   - when the faults are over, whoever lives comes to the end of the run: no state is stuck, and nothing goes on for
+ *     ever (a search for cycles, of which there is none at all).
  *
  * -DCRASHES=N and -DCUTS=N are the numbers of each; without cuts there is no lease. Each of these puts a fault in, which
  * the search must find:
@@ -57,6 +58,13 @@ bool renewing, arrived;
 #define DEAD_OUTSIDE(i, j) (IN(MASK(i), j) || !alive[j])
 #define FURTHER(i, j, most) ((IN(MASK(i), j) && stands_at[AT(view[i], j)] > most) -> stands_at[AT(view[i], j)] : most)
 
+/* Who has found another view there does not propose its own in vain for ever. */
+#ifdef NO_COMPARE
+#define MAY_PROPOSE(i) true
+#else
+#define MAY_PROPOSE(i) (number == view[i])
+#endif
+
 proctype member(byte i)
 {
     byte next, most;
@@ -77,7 +85,7 @@ proctype member(byte i)
     :: atomic { alive[i] && phase[i] == STANDING && REACHES(i) && over ->
         assert(done[i] == END - 1);
         phase[i] = DONE }
-    :: atomic { alive[i] && phase[i] == STANDING && REACHES(i) && ALL(KNOWN, i) &&
+    :: atomic { alive[i] && phase[i] == STANDING && REACHES(i) && MAY_PROPOSE(i) && ALL(KNOWN, i) &&
         PROPOSED(i) != MASK(i) ->
         next = PROPOSED(i) }
 #ifdef NO_COMPARE

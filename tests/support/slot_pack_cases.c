@@ -185,8 +185,8 @@ static void dropout_packs(const slot_case *self, slot_report *r)
         const yk__stream stream = {(uint64_t)k, YK__RANDOM_TEST, 7};
         if (region_make(&out, r, dtype, 1, count, &one, 0, 1, false) &&
             region_make(&x, r, dtype, 1, count, &one, k / 5 % 2, 2, false) &&
-            slot_done(r, "cpu", slot_cpu->dropout(0, &out.cpu, &x.cpu, stream, NULL, 0.3)) &&
-            slot_done(r, "cuda", slot_gpu->dropout(0, &out.gpu, &x.gpu, stream, NULL, 0.3)))
+            slot_done(r, "cpu", slot_cpu->dropout(0, &out.cpu, &x.cpu, stream, NULL, 0, 0.3)) &&
+            slot_done(r, "cuda", slot_gpu->dropout(0, &out.gpu, &x.gpu, stream, NULL, 0, 0.3)))
             pair_compare(r, yk_dtype_name(dtype), &out.memory, 0);
         region_free(&x);
         region_free(&out);

@@ -63,8 +63,8 @@ static void dropout_case(const slot_case *self, slot_report *r)
         double p = k % 5 == 4 ? 1 : 0.1 * k;
         if (pair_make(&x, r, floats[k % 4], 2, shape, k / 4) &&
             pair_make(&out, r, floats[k % 4], 2, shape, k % LAYOUTS) && pair_fill(&x, r, (uint32_t)k) &&
-            slot_done(r, "cpu", slot_cpu->dropout(0, &out.cpu, &x.cpu, stream, NULL, p)) &&
-            slot_done(r, "cuda", slot_gpu->dropout(0, &out.gpu, &x.gpu, stream, NULL, p)))
+            slot_done(r, "cpu", slot_cpu->dropout(0, &out.cpu, &x.cpu, stream, NULL, 0, p)) &&
+            slot_done(r, "cuda", slot_gpu->dropout(0, &out.gpu, &x.gpu, stream, NULL, 0, p)))
             pair_compare(r, yk_dtype_name(floats[k % 4]), &out, 0);
         pair_free(&out);
         pair_free(&x);

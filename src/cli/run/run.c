@@ -121,6 +121,23 @@ static int check_nodes(const cli_verb *verb, job *j)
     return check_master(verb, j);
 }
 
+/* Each process computes a virtual rank at least, so those of one node beyond their number are spares. Where none can
+ * take the place of another pass_virtual_ranks refuses them. */
+static void spare_beyond_virtual_ranks(job *j)
+{
+    if (!j->virtual_ranks || j->virtual_ranks >= j->world || j->node_count > 1 || j->role_count > 1 ||
+        j->roles[0].rule.on_failure != YK__ON_FAILURE_END)
+        return;
+    j->beyond = j->world - j->virtual_ranks;
+    j->spares += j->beyond;
+    j->local = j->world = (int)j->virtual_ranks;
+    j->roles[0].part = (yk__role_part){.local = j->local, .world = j->world};
+    fprintf(stderr,
+            "yoke run: --virtual-ranks %" PRId64 ": each process computes a virtual rank at least, so %" PRId64
+            " of the %" PRId64 " %s\n",
+            j->virtual_ranks, j->beyond, j->virtual_ranks + j->beyond, j->beyond == 1 ? "is a spare" : "are spares");
+}
+
 /* Options for programs whose processes go on by themselves without one that ends. */
 static int check_survivors(const cli_verb *verb, job *j)
 {
@@ -570,8 +587,10 @@ int cli_run(int argc, char **argv)
             return cli_usage_error(&verb, "--job-id: there is a control character in it");
     }
     if ((code = check_nodes(&verb, &j)) || (code = check_witness(&verb, &j)) || (code = run_etcd_check(&verb, &j)) ||
-        (code = run_roles_count(&verb, &j)) || (code = check_elastic(&verb, &j)) ||
-        (code = check_survivors(&verb, &j)) || (code = check_cooldown(&verb, &j)) || (code = check_streams(&verb, &j)))
+        (code = run_roles_count(&verb, &j)) || (code = check_elastic(&verb, &j)))
+        return code;
+    spare_beyond_virtual_ranks(&j);
+    if ((code = check_survivors(&verb, &j)) || (code = check_cooldown(&verb, &j)) || (code = check_streams(&verb, &j)))
         return code;
     int cannot = run_roles_find(&j);
     if (cannot && j.node_count == 1)

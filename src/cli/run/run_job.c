@@ -467,9 +467,10 @@ static void tell_spares(job *j, group *g)
     if (!j->spares || g->workers[j->world].pid || g->start_error)
         return;
     snprintf(message, sizeof(message),
-             "--spares %" PRId64 ": none was started, since the program's processes never said that they go on "
-             "without one that ends (yoke train --elastic; yk_elastic_create with survive)",
-             j->spares);
+             "%s %" PRId64 ": %snone was started, since the program's processes never said that they go on without one "
+             "that ends (yoke train --elastic; yk_elastic_create with survive)",
+             j->beyond ? "--virtual-ranks" : "--spares", j->beyond ? j->virtual_ranks : j->spares,
+             j->beyond ? "of the spares " : "");
     yk__event_say(g, "spare", message, NULL);
 }
 

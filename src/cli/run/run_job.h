@@ -33,6 +33,7 @@ typedef struct job {
     int64_t started_again;                       /* processes of programs that survive, of the restarts */
     int64_t node, port, restarts, virtual_ranks; /* virtual_ranks 0: not given */
     int64_t spares;                              /* processes here beyond those of the world */
+    int64_t beyond;                              /* of these, processes beyond the virtual ranks */
     double grace, join_timeout, node_timeout, hang_timeout, evict, last_call;
     int64_t spare_nodes;          /* --spares of a job whose nodes come and go */
     const char *cooldown;         /* --fail-cooldown; NULL: none */

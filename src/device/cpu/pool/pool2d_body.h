@@ -148,11 +148,65 @@ static void NAME(max_grad_runs)(void *arg, int64_t begin, int64_t end, int threa
 
 /* ---- maximum over planes: any strides ---------------------------------------------------------------------------- */
 
+/* One tap of n windows next to each other, whose elements are `step` apart: `at` and every `next` is their index. The
+ * index of a window without input is -1. */
+static inline __attribute__((always_inline)) void NAME(max_tap)(T *restrict m, int32_t *restrict k, const T *restrict x,
+                                                                const int64_t step, int32_t at, int32_t next, int64_t n)
+{
+    for (int64_t l = 0; l < n; l++) {
+        T v = x[l * step];
+        bool take = (k[l] < 0) | (v > m[l]) | (v != v);
+        m[l] = take ? v : m[l];
+        k[l] = take ? at + (int32_t)l * next : k[l];
+    }
+}
+
+/* A row of windows, some at a time, tap by tap. */
+static void NAME(max_row)(const pooling *j, const T *x, T *out, int32_t *index, int64_t oy)
+{
+    enum { TOGETHER = 64 };
+    const yk__pool2d *p = j->p;
+    const int64_t stride = p->stride[1], step = stride * j->in.w_step;
+    for (int64_t first = 0; first < j->out.w; first += TOGETHER) {
+        int64_t n = j->out.w - first < TOGETHER ? j->out.w - first : TOGETHER;
+        T m[TOGETHER];
+        int32_t k[TOGETHER];
+        for (int64_t l = 0; l < n; l++) {
+            m[l] = (T)-INFINITY;
+            k[l] = -1;
+        }
+        int64_t iy = oy * p->stride[0] - p->padding[0];
+        for (int64_t ky = 0; ky < p->kernel[0]; ky++, iy += p->dilation[0]) {
+            int64_t ix = first * stride - p->padding[1];
+            for (int64_t kx = 0; kx < p->kernel[1] && iy >= 0 && iy < j->in.h; kx++, ix += p->dilation[1]) {
+                /* Window l reads column ix + l stride, where that is inside. */
+                int64_t low = ix < 0 ? (stride - 1 - ix) / stride : 0, high = n;
+                if (ix + (n - 1) * stride >= j->in.w)
+                    high = ix < j->in.w ? (j->in.w - 1 - ix) / stride + 1 : 0;
+                if (low >= high)
+                    continue;
+                const int64_t column = ix + low * stride;
+                const T *from = x + iy * j->in.h_step + column * j->in.w_step;
+                int32_t at = (int32_t)(iy * j->in.w + column);
+                if (step == 1)
+                    NAME(max_tap)(m + low, k + low, from, 1, at, (int32_t)stride, high - low);
+                else if (step == 2)
+                    NAME(max_tap)(m + low, k + low, from, 2, at, (int32_t)stride, high - low);
+                else
+                    NAME(max_tap)(m + low, k + low, from, step, at, (int32_t)stride, high - low);
+            }
+        }
+        for (int64_t l = 0; l < n; l++) {
+            out[(first + l) * j->out.w_step] = m[l];
+            index[(first + l) * j->index.w_step] = k[l];
+        }
+    }
+}
+
 static void NAME(max_planes)(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
     const pooling *j = arg;
-    const yk__pool2d *p = j->p;
     for (int64_t item = begin; item < end; item++) {
         int64_t n = item / j->channels, c = item % j->channels;
         const T *x = (const T *)j->in.data + n * j->in.n_step + c * j->in.c_step;
@@ -169,29 +223,8 @@ static void NAME(max_planes)(void *arg, int64_t begin, int64_t end, int thread)
             }
             continue;
         }
-        for (int64_t oy = 0; oy < j->out.h; oy++) {
-            for (int64_t ox = 0; ox < j->out.w; ox++) {
-                T m = (T)-INFINITY;
-                int32_t k = -1; /* stays where the window holds no input */
-                for (int64_t ky = 0; ky < p->kernel[0]; ky++) {
-                    int64_t iy = oy * p->stride[0] - p->padding[0] + ky * p->dilation[0];
-                    if (iy < 0 || iy >= j->in.h)
-                        continue;
-                    for (int64_t kx = 0; kx < p->kernel[1]; kx++) {
-                        int64_t ix = ox * p->stride[1] - p->padding[1] + kx * p->dilation[1];
-                        if (ix < 0 || ix >= j->in.w)
-                            continue;
-                        T v = x[iy * j->in.h_step + ix * j->in.w_step];
-                        if (k < 0 || v > m || v != v) {
-                            m = v;
-                            k = (int32_t)(iy * j->in.w + ix);
-                        }
-                    }
-                }
-                out[oy * j->out.h_step + ox * j->out.w_step] = m;
-                index[oy * j->index.h_step + ox * j->index.w_step] = k;
-            }
-        }
+        for (int64_t oy = 0; oy < j->out.h; oy++)
+            NAME(max_row)(j, x, out + oy * j->out.h_step, index + oy * j->index.h_step, oy);
     }
 }
 
