@@ -740,7 +740,7 @@ static void several_threads_follow(void **state)
     char where[40];
     int length = snprintf(where, sizeof(where), "127.0.0.1:%d", yk_store_port(before));
     assert_int_equal(yk_store_set(guide, YK__GUIDE_KEY, where, (size_t)length), YK_OK);
-    yk__tcp_store_guide(store, yk_store_retain(guide));
+    yk__tcp_store_guide(store, guide);
     waiter all[4] = {0};
     for (int i = 0; i < 4; i++) {
         all[i].store = store;
@@ -798,7 +798,7 @@ static void a_meeting_follows(void **state)
     char where[40];
     int length = snprintf(where, sizeof(where), "127.0.0.1:%d", port);
     expect_ok(yk_store_set(guide, YK__GUIDE_KEY, where, (size_t)length));
-    yk__tcp_store_guide(store, yk_store_retain(guide));
+    yk__tcp_store_guide(store, guide);
     expect_ok(yk_store_set(store, "before", "1", 1));
     expect_ok(yk_store_set(now, "there", "1", 1));
     assert_int_equal(kill(server, SIGSTOP), 0);
