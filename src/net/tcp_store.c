@@ -526,11 +526,13 @@ static yk_status tcp_gather(yk_store *store, yk__store_gather *g, yk__until unti
             status = read_next(&c, &g->values[i]);
         status = status ? status : read_next(&c, &g->stopped);
         status = status ? status : read_next(&c, &g->conflict);
-        /* The value that is there already may be the one that this call has set, before its connection was lost. */
+        /* The value that is there already may be the one that this call has set, before its connection was lost. Values
+         * do not come with it, not even where all are there: they are asked for again. */
         if (c.repeated && g->conflict.data && g->conflict.size == g->value.size &&
             memcmp(g->conflict.data, g->value.data, g->value.size) == 0) {
             free(g->conflict.data);
             g->conflict = (yk__store_value){0};
+            g->complete = false;
         }
     }
     return call_end(&c, status);
