@@ -506,8 +506,24 @@ static yk_status read_next(call *c, yk__store_value *value)
     return there && !c->reader.bad ? yk__store_copy(bytes, value) : YK_OK;
 }
 
+static yk_status tcp_gather(yk_store *store, yk__store_gather *g, yk__until until);
+
+/* With the answer that a value is there already no others come, not even where all are there: asks for them. */
+static yk_status gather_others(yk_store *store, yk__store_gather *g, yk__until until)
+{
+    yk__store_gather others = *g;
+    free(g->stopped.data);
+    others.stopped = g->stopped = (yk__store_value){0};
+    others.own = others.value = (yk__bytes){0};
+    yk_status status = tcp_gather(store, &others, until);
+    g->complete = others.complete;
+    g->stopped = others.stopped;
+    return status;
+}
+
 static yk_status tcp_gather(yk_store *store, yk__store_gather *g, yk__until until)
 {
+    bool own_is_there = false;
     call c = call_begin(store, "gather", YK__GATHER, g->own.data ? g->own : g->keys[0], until);
     yk__wire_put_u8(&c.request, g->own.data != NULL);
     if (g->own.data) {
@@ -526,16 +542,16 @@ static yk_status tcp_gather(yk_store *store, yk__store_gather *g, yk__until unti
             status = read_next(&c, &g->values[i]);
         status = status ? status : read_next(&c, &g->stopped);
         status = status ? status : read_next(&c, &g->conflict);
-        /* The value that is there already may be the one that this call has set, before its connection was lost. Values
-         * do not come with it, not even where all are there: they are asked for again. */
+        /* The value that is there already may be the one that this call has set, before its connection was lost. */
         if (c.repeated && g->conflict.data && g->conflict.size == g->value.size &&
             memcmp(g->conflict.data, g->value.data, g->value.size) == 0) {
             free(g->conflict.data);
             g->conflict = (yk__store_value){0};
-            g->complete = false;
+            own_is_there = true;
         }
     }
-    return call_end(&c, status);
+    status = call_end(&c, status);
+    return !status && own_is_there ? gather_others(store, g, until) : status;
 }
 
 static void tcp_destroy(yk_store *store)
