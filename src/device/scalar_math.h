@@ -420,7 +420,7 @@ YK__SCALAR float yk__erf_f32(float x)
     return a < 0.92f ? YK__FMA(x, q, x) : large;
 }
 
-/* atan2, computed as in yk__atan2_f64, which explains it. */
+/* The angle, computed as in yk__angle_f64, which explains it. */
 YK__SCALAR float yk__angle_f32(float small, float great, bool steep, bool left)
 {
     bool middle = small > 0.5f * great;

@@ -399,9 +399,9 @@ YK__SCALAR double yk__gelu_grad_f64(double x)
 }
 
 /*
- * The angle of (x, y). The smaller of |x| and |y| over the greater is in [0, 1]; above 1/2 it becomes their difference
- * over their sum, whose angle is less by pi/4. The angle is then a multiple of pi/4, in two parts, plus or minus
- * atan(t).
+ * The angle of (x, y), with x below 0 where it is `left` and |y| the greater where it is `steep`. The smaller of |x|
+ * and |y| over the greater is in [0, 1]; above 1/2 it becomes their difference over their sum, whose angle is less by
+ * pi/4. The angle is then a multiple of pi/4, in two parts, plus or minus atan(t).
  */
 YK__SCALAR double yk__angle_f64(double small, double great, bool steep, bool left)
 {

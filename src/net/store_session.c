@@ -99,13 +99,14 @@ static void reply_status(yk__session *s, yk_status status)
     reply_failed(s, YK__FAILED_MEMORY, "the server is out of memory");
 }
 
-/* `held`: what the client's own key held before, NULL where it was not there. */
+/* `held`: what the client's own key held before, NULL where it was not there. Then no values come, and nothing is
+ * complete, as in every other store. */
 static void put_gathered(yk__session *s, const yk__bytes *held)
 {
     size_t found = 0;
     while (found < s->waiter.count && yk__keyspace_get(s->space, s->waiter.keys[found]))
         found++;
-    yk__wire_put_u8(&s->channel.message, found == s->waiter.count);
+    yk__wire_put_u8(&s->channel.message, !held && found == s->waiter.count);
     yk__wire_put_u32(&s->channel.message, (uint32_t)s->waiter.count);
     for (size_t i = 0; i < s->waiter.count; i++)
         put_found(s, held ? NULL : yk__keyspace_get(s->space, s->waiter.keys[i]));

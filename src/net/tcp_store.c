@@ -508,7 +508,7 @@ static yk_status read_next(call *c, yk__store_value *value)
 
 static yk_status tcp_gather(yk_store *store, yk__store_gather *g, yk__until until);
 
-/* With the answer that a value is there already no others come, not even where all are there: asks for them. */
+/* With the answer that a value is there already no others come: asks for them. */
 static yk_status gather_others(yk_store *store, yk__store_gather *g, yk__until until)
 {
     yk__store_gather others = *g;

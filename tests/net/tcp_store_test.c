@@ -758,6 +758,29 @@ static void several_threads_follow(void **state)
     yk_scope_end(scope);
 }
 
+/* Another's value in one's own key is a conflict, with which no values come: nothing is complete, in any store. */
+static void nothing_is_complete_in_a_conflict(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_store *stores[] = {open_server(), yk_hash_store()};
+    for (int i = 0; i < 2; i++) {
+        yk__bytes keys[] = {yk__text_bytes("rank/0")};
+        yk__store_value values[1] = {{0}};
+        yk__store_gather all = {.keys = keys,
+                                .count = 1,
+                                .values = values,
+                                .own = keys[0],
+                                .value = yk__text_bytes("mine"),
+                                .stop = yk__text_bytes("stop")};
+        expect_ok(yk_store_set(stores[i], "rank/0", "theirs", 6));
+        expect_ok(yk__store_gather_run(stores[i], &all, yk__now() + 1, patience(20)));
+        assert_true(all.conflict.data && !values[0].data && !all.complete);
+        free(all.conflict.data);
+    }
+    yk_scope_end(scope);
+}
+
 static void *meet(void *arg)
 {
     waiter *w = arg;
@@ -849,6 +872,7 @@ int main(void)
         cmocka_unit_test(floods),
         cmocka_unit_test(half_open),
         cmocka_unit_test(lost_connections),
+        cmocka_unit_test(nothing_is_complete_in_a_conflict),
         cmocka_unit_test(several_threads_follow),
         cmocka_unit_test(a_meeting_follows),
     };
